@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis/redistest"
 )
 
 // A name that cannot be resolved and a port where nothing listens need different fixes, and the
@@ -22,5 +24,19 @@ func TestDialErrorsAdvise(t *testing.T) {
 		if got == nil || !strings.HasPrefix(got.Error(), want) || !errors.Is(got, err) {
 			t.Errorf("got %v, want %q", got, want)
 		}
+	}
+}
+
+// The driver gets one connection, and no other one later. Here it needs a second one, because the node
+// speaks only RESP2. Guards dialOnce.
+func TestDriverDialsOnce(t *testing.T) {
+	const helloOfRESP2 = "%1\r\n+proto\r\n:2\r\n"
+	answers := helloOfRESP2 + helloOfRESP2 + "+OK\r\n" // to HELLO 3, HELLO 2 and CLIENT SETNAME
+	_, err := listenRedis(t.Context(), Options{Name: "a", Address: "unix:/nowhere",
+		Dial: func(context.Context) (net.Conn, error) {
+			return redistest.Scripted{Reader: strings.NewReader(answers)}, nil
+		}}, "channel", func(string) {})
+	if !errors.Is(err, errDialedBefore) {
+		t.Errorf("got error %v, want %v", err, errDialedBefore)
 	}
 }

@@ -2,10 +2,14 @@ package redis
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync/atomic"
+	"time"
 )
 
 // guardedConn is the connection that the driver gets. It keeps harmful input from the driver, which
@@ -14,8 +18,10 @@ import (
 // the answer to the next question, or panic if it waits for none.
 type guardedConn struct {
 	net.Conn
-	written     bytes.Buffer // by the driver
-	questions   *replyReader // of written
+	connectTime time.Duration // how long the network took to connect: about a round trip
+	isDialed    atomic.Bool   // the driver has the connection
+	written     bytes.Buffer  // by the driver
+	questions   *replyReader  // of written
 	asked       atomic.Int64
 	hasReceived atomic.Bool // the node has sent something
 
@@ -28,11 +34,22 @@ type guardedConn struct {
 	failed     error
 }
 
-func newGuardedConn(conn net.Conn) *guardedConn {
-	c := &guardedConn{Conn: conn}
+func newGuardedConn(conn net.Conn, connectTime time.Duration) *guardedConn {
+	c := &guardedConn{Conn: conn, connectTime: connectTime}
 	c.questions = newReplyReader(&c.written)
 	c.answers = newReplyReader(io.TeeReader(conn, &c.seen))
 	return c
+}
+
+var errDialedBefore = errors.New("the connection is over")
+
+// dialOnce gives the driver the connection once. The driver would silently reconnect when the
+// connection breaks. Then nobody would learn that messages were missed.
+func (c *guardedConn) dialOnce(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+	if c.isDialed.Swap(true) {
+		return nil, errDialedBefore
+	}
+	return c, nil
 }
 
 // Write counts the questions before the node has them. (The driver's buffer is larger than any of its

@@ -13,7 +13,7 @@ import (
 // redisListener is a rueidis client that dialled once, and reads the messages of one channel.
 type redisListener struct {
 	client rueidis.Client
-	dialer *onceDialer
+	conn   *guardedConn
 	check  chan struct{} // of capacity 1: the connection may have broken
 	broken chan struct{} // closed when watch has ended
 	stop   context.CancelFunc
@@ -22,29 +22,20 @@ type redisListener struct {
 
 // listenRedis makes a connection that is subscribed to a channel. It passes each message to heard.
 func listenRedis(ctx context.Context, o Options, channel string, heard func(message string)) (Listener, error) {
-	option, dialer, err := clientOption(ctx, o)
+	client, conn, err := logIn(ctx, o, "redlockd-listener")
 	if err != nil {
 		return nil, err
 	}
-	l := &redisListener{dialer: dialer, check: make(chan struct{}, 1), broken: make(chan struct{})}
-	watching, end := context.WithCancel(context.Background())
-	l.stop = end
-	option.ClientName = "redlockd-listener"
-	stop := context.AfterFunc(ctx, dialer.close) // the driver's log-in uses no context
-	l.client, err = rueidis.NewClient(option)
-	if err == nil {
-		err = l.subscribe(ctx, watching, channel, heard)
-	}
+	watching, stop := context.WithCancel(context.Background())
+	l := &redisListener{client: client, conn: conn, check: make(chan struct{}, 1), broken: make(chan struct{}), stop: stop}
+	err = l.subscribe(ctx, watching, channel, heard)
 	if err == nil { // so that a missing right for watch shows now
-		err = l.client.Do(ctx, l.client.B().Ping().Build()).Error()
-	}
-	if !stop() {
-		err = errors.Join(context.Cause(ctx), err)
+		err = client.Do(ctx, client.B().Ping().Build()).Error()
 	}
 	if err != nil {
 		close(l.broken)
 		l.Close()
-		return nil, loginError(err, option.Password)
+		return nil, driverError(err)
 	}
 	go l.watch(watching) // it ends with the connection; Close waits for it
 	return l, nil
@@ -71,7 +62,7 @@ func (l *redisListener) subscribe(ctx, watching context.Context, channel string,
 	case <-confirmed:
 		return nil
 	case err := <-ended:
-		return cmp.Or(driverError(err), errors.New("the subscription ended"))
+		return cmp.Or(err, errors.New("the subscription ended"))
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -108,10 +99,8 @@ func (l *redisListener) Done() <-chan struct{} { return l.broken }
 // Close first closes the network connection. Otherwise the driver would wait for a hung node.
 func (l *redisListener) Close() {
 	l.stop()
-	l.dialer.close()
-	if l.client != nil {
-		l.client.Close()
-	}
+	l.conn.Close()
+	l.client.Close()
 	<-l.broken
 	l.done.Wait()
 }

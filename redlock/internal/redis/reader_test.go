@@ -68,7 +68,7 @@ func TestGuardedConnBoundsTrips(t *testing.T) {
 		{"$1048576\r\n" + strings.Repeat("x", 1<<20) + "\r\n", 20, "more than 16777216 bytes at once"},
 		{"*1000\r\n" + strings.Repeat(":1\r\n", 1000), 300, "more than 262144 parts at once"},
 	} {
-		conn := newGuardedConn(redistest.Scripted{Reader: strings.NewReader(strings.Repeat(c.answer, c.times))})
+		conn := newGuardedConn(redistest.Scripted{Reader: strings.NewReader(strings.Repeat(c.answer, c.times))}, 1)
 		if _, err := conn.Write([]byte(strings.Repeat("*1\r\n$4\r\nPING\r\n", 300))); err != nil {
 			t.Fatal(err)
 		}
