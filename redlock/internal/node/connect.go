@@ -97,7 +97,10 @@ func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := l.reload(ctx, conn); err != nil {
+	if err := l.load(ctx, conn); err != nil {
+		return err
+	}
+	if err := l.repeatPending(ctx, conn); err != nil { // only releases: the state of other calls is unknown
 		return err
 	}
 	if l.session.mustProbe { // CLIENT PAUSE … WRITE lets all other commands through
@@ -147,22 +150,15 @@ func (l *Lane) endPreviousConnection(ctx context.Context, conn redis.Conn, id in
 	if l.session.clientID != 0 && runID == l.session.runID {
 		old = l.session.clientID
 	}
-	if err := l.kill(ctx, conn, old); err != nil {
-		return err
-	}
-	l.session.clientID, l.session.runID = id, runID
-	return nil
-}
-
-func (l *Lane) kill(ctx context.Context, conn redis.Conn, id int64) error {
 	l.trip.commands = l.trip.commands[:0]
-	l.appendCommand("CLIENT", "KILL", "ID", strconv.FormatInt(id, 10))
+	l.appendCommand("CLIENT", "KILL", "ID", strconv.FormatInt(old, 10))
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
 	if err := l.trip.replies[0].Err; err != nil {
 		return fmt.Errorf("CLIENT KILL ID, which is needed to end the connection before this one: %w", err)
 	}
+	l.session.clientID, l.session.runID = id, runID
 	return nil
 }
 
@@ -177,15 +173,6 @@ func (l *Lane) readTime(reply *redis.Reply) (s admission.ClockSample) {
 		l.session.offset = s.Low
 	}
 	return s
-}
-
-// reload loads the scripts and repeats the pending releases. After a broken connection it
-// resends releases only: the state of other calls is unknown.
-func (l *Lane) reload(ctx context.Context, conn redis.Conn) error {
-	if err := l.load(ctx, conn); err != nil {
-		return err
-	}
-	return l.repeatPending(ctx, conn)
 }
 
 // load loads the scripts, at the start and after a SCRIPT FLUSH. In the same round trip it reads

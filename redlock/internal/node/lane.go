@@ -69,7 +69,7 @@ type Lane struct {
 	alone         roundTrip  // used while no other group is in progress
 	window        window
 	minRoundTrip  minRoundTrip
-	notExecuted   []Call          // calls of groups in progress that the node refused with NOSCRIPT: see processGroup
+	notExecuted   []Call          // calls of groups in progress that the node refused with NOSCRIPT: see processReply
 	admitting     chan<- struct{} // a request to end the quarantine
 	asksHosts     chan<- hosts    // a request for the hosts
 	lookTurn      uint64          // the turn in which the node was last looked at

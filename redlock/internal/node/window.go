@@ -60,12 +60,6 @@ type window struct {
 	received  chan *roundTrip // closed when the receiver has ended
 }
 
-// start starts the receiver.
-func (w *window) start(clock func() time.Duration) {
-	w.toReceive, w.received = make(chan *roundTrip, MaxUnderWay), make(chan *roundTrip, MaxUnderWay)
-	go receiveAll(w.conn, clock, w.toReceive, w.received) // closeWindow ends it, and waits for it
-}
-
 // receiveAll receives the replies to groups in the order in which they were sent. After an error,
 // it receives nothing more.
 func receiveAll(conn redis.Conn, clock func() time.Duration, toReceive <-chan *roundTrip, received chan<- *roundTrip) {
@@ -81,28 +75,6 @@ func receiveAll(conn redis.Conn, clock func() time.Duration, toReceive <-chan *r
 }
 
 func (w *window) isEmpty() bool { return len(w.underWay) == 0 }
-
-// take returns a round trip for the next group.
-func (w *window) take() *roundTrip {
-	last := len(w.free) - 1
-	if last < 0 {
-		return &roundTrip{}
-	}
-	trip := w.free[last]
-	w.free = w.free[:last]
-	return trip
-}
-
-func (w *window) push(trip *roundTrip) {
-	w.underWay = append(w.underWay, trip)
-	w.ops += countOps(trip.calls)
-}
-
-// pop removes the oldest group, which was answered.
-func (w *window) pop() {
-	w.ops -= countOps(w.underWay[0].calls)
-	w.underWay = slices.Delete(w.underWay, 0, 1)
-}
 
 func countOps(calls []Call) (n int) {
 	for i := range calls {
@@ -194,9 +166,13 @@ func (l *Lane) sendWaiting(conn redis.Conn) error {
 func (l *Lane) sendPipelined(conn redis.Conn, group []Call) error {
 	w := &l.window
 	if w.toReceive == nil {
-		w.start(l.clock)
+		w.toReceive, w.received = make(chan *roundTrip, MaxUnderWay), make(chan *roundTrip, MaxUnderWay)
+		go receiveAll(w.conn, l.clock, w.toReceive, w.received) // closeWindow ends it, and waits for it
 	}
-	trip := w.take()
+	trip := &roundTrip{}
+	if last := len(w.free) - 1; last >= 0 {
+		trip, w.free = w.free[last], w.free[:last]
+	}
 	trip.calls = append(trip.calls[:0], group...)
 	clear(group)
 	l.trip = trip
@@ -205,7 +181,8 @@ func (l *Lane) sendPipelined(conn redis.Conn, group []Call) error {
 	l.appendGroup(trip.calls)
 	trip.replies = slices.Grow(trip.replies[:0], len(trip.commands))[:len(trip.commands)]
 	trip.sent = l.clock()
-	w.push(trip)
+	w.underWay = append(w.underWay, trip)
+	w.ops += countOps(trip.calls)
 	if err := conn.Send(&trip.deadline, trip.commands); err != nil {
 		return l.connectionError(l.clock()-trip.sent, err)
 	}
@@ -213,37 +190,34 @@ func (l *Lane) sendPipelined(conn redis.Conn, group []Call) error {
 	return nil
 }
 
-// processReply processes the answer to the oldest group in progress.
+// processReply processes the answer to the oldest group in progress. It passes the answers to the
+// calls of the group, and keeps the calls to resend.
 func (l *Lane) processReply(trip *roundTrip) error {
 	l.trip = trip
 	defer func() { l.trip = &l.alone }()
 	if trip.err != nil {
 		return l.connectionError(trip.received-trip.sent, trip.err)
 	}
-	l.window.pop()
+	w := &l.window
+	w.underWay = slices.Delete(w.underWay, 0, 1)
+	w.ops -= countOps(trip.calls)
 	l.noteTrip()
-	err := l.processGroup(trip.calls)
-	if cap(trip.calls) <= maxSpareCalls {
-		l.window.free = append(l.window.free, trip)
-	}
-	return err
-}
-
-// processGroup passes the answers to a group to its calls, and keeps the calls to resend.
-func (l *Lane) processGroup(calls []Call) error {
 	executed := l.executedSpans()
 	if executed > 0 {
 		l.failNotExecuted()
 	}
 	var again []Call
-	if executed < len(l.trip.spans) {
-		again = calls[l.trip.spans[executed].first:]
+	if executed < len(trip.spans) {
+		again = trip.calls[trip.spans[executed].first:]
 	}
-	if err := l.answerGroup(calls, executed); err != nil {
+	if err := l.answerGroup(trip.calls, executed); err != nil {
 		return err
 	}
 	l.notExecuted = append(l.notExecuted, again...)
 	clear(again)
+	if cap(trip.calls) <= maxSpareCalls {
+		w.free = append(w.free, trip)
+	}
 	return nil
 }
 

@@ -181,7 +181,7 @@ func TestLookWaitsForGroupsUnderWay(t *testing.T) {
 }
 
 // If the node lost its scripts, the calls of several groups are resent in their order, after the
-// last of these groups was answered and before anything newer. Guards processGroup.
+// last of these groups was answered and before anything newer. Guards processReply.
 func TestResendOfSeveralGroups(t *testing.T) {
 	w := newWindowTest(t)
 	w.node.answer = func(nth int) error {
