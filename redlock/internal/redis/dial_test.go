@@ -40,3 +40,15 @@ func TestDriverDialsOnce(t *testing.T) {
 		t.Errorf("got error %v, want %v", err, errDialedBefore)
 	}
 }
+
+// If a node repeats the password in an error, the error of the log-in does not show it. Guards explain.
+func TestLoginErrorHidesPassword(t *testing.T) {
+	_, err := dialRedis(t.Context(), Options{Name: "a", Address: "unix:/nowhere",
+		Password: func() (string, error) { return "hunter2", nil },
+		Dial: func(context.Context) (net.Conn, error) {
+			return redistest.Scripted{Reader: strings.NewReader("-ERR AUTH default hunter2 failed\r\n")}, nil
+		}})
+	if want := "ERR AUTH default [redacted] failed"; err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+}

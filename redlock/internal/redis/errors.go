@@ -25,10 +25,13 @@ func (e *LoginError) Unwrap() error { return e.Err }
 
 var errNoHandshake = errors.New("no answer to the TLS handshake in time: it hangs, or does not speak TLS there (tls-port in its redis.conf)")
 
-// explain explains an error of the log-in. isSilent means that the node has connected, but has not
+// explain explains an error of the log-in, without the password. isSilent means that the node has connected, but has not
 // answered a single byte.
 func (o *Options) explain(ctx context.Context, err error, connectTime time.Duration, isSilent bool, password string) error {
-	err = loginError(err, password)
+	err = driverError(err)
+	if IsServerError(err) && password != "" {
+		err = ServerError(strings.ReplaceAll(err.Error(), password, "[redacted]"))
+	}
 	switch {
 	case ctx.Err() != nil && !errors.Is(err, errNoHandshake): // the other errors only report that we closed the connection
 		return &LoginError{Connect: connectTime, Err: context.Cause(ctx)}
@@ -90,19 +93,6 @@ func driverError(err error) error {
 	return err
 }
 
-// loginError returns an error of the log-in without the password.
-func loginError(err error, password string) error {
-	err = driverError(err)
-	if !IsServerError(err) {
-		return err
-	}
-	text := err.Error()
-	if password != "" {
-		text = strings.ReplaceAll(text, password, "[redacted]")
-	}
-	return ServerError(text)
-}
-
 // withoutArguments removes the arguments that a server repeats if it does not know a command. The
 // reader of an error must not see keys, tokens and passwords. And a reason that differs each time
 // would be logged each time.
@@ -114,7 +104,4 @@ func withoutArguments(text string) string {
 }
 
 // IsServerError reports whether the node itself answered the error.
-func IsServerError(err error) bool {
-	var answer ServerError
-	return errors.As(err, &answer)
-}
+func IsServerError(err error) bool { return errors.As(err, new(ServerError)) }
