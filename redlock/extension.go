@@ -139,19 +139,19 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 		e.voters |= quorum.Of(node)
 		defer func() { o.passable = e.countPassed(node, replies) }()
 	}
-	if e.undecided == 0 {
-		return e.countLate(node, replies)
-	}
-	if failure != nil {
-		e.failures, e.failed = append(e.failures, failure), e.failed|quorum.Of(node)
-	} else {
+	isLate := e.undecided == 0
+	if failure == nil {
 		o = e.countReplies(node, replies)
+	} else if !isLate {
+		e.failures, e.failed = append(e.failures, failure), e.failed|quorum.Of(node)
 	}
-	if e.answered == quorum.First(len(e.k.q.lanes)) || e.k.q.system.Blocks(e.failed) {
-		o.undecided = e.close()
-	}
-	if o.last = e.undecided == 0; o.last {
-		e.timer.Stop()
+	if !isLate {
+		if e.answered == quorum.First(len(e.k.q.lanes)) || e.k.q.system.Blocks(e.failed) {
+			o.undecided = e.close()
+		}
+		if o.last = e.undecided == 0; o.last {
+			e.timer.Stop()
+		}
 	}
 	o.ended = e.isOver()
 	return o
@@ -200,28 +200,32 @@ func voteRank(r Reply) int {
 	return 1
 }
 
-// countReplies counts a node's reply for each lease. The caller holds mu.
+// countReplies counts a node's reply for each lease. A reply that arrives after the ballot ended can
+// still confirm a lease while the keeper retries. Otherwise every extension would fail if the nodes are
+// slower than the node timeout, and the leases would be lost. A late reply is as good as one in time if
+// the old deadline has not passed. The caller holds mu.
 func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
+	isLate := e.undecided == 0
 	o.repair = e.toRepair(node, replies)
 	for i := range replies {
 		switch {
-		case e.isDecided(i):
-		case e.isStaleRefusal(i, &replies[i]):
+		case e.isDecided(i) || e.isStaleRefusal(i, &replies[i]) || isLate && e.byClient:
 		case replies[i].Err != nil: // not a vote
 			e.refusal = e.failure(node, FailedError, replies[i].Err)
 		case e.noteHeld(i, node, &replies[i]):
 			if e.granted[i] |= quorum.Of(node); e.k.q.system.Decides(e.granted[i]) {
 				o.confirmed = append(o.confirmed, i)
 				e.decided |= 1 << i
-				e.undecided--
 			}
-		default:
+		case !isLate:
 			if e.refused[i] |= quorum.Of(node); e.k.q.system.CannotRecover(e.refused[i]) {
 				o.gone = append(o.gone, i)
 				e.decided |= 1 << i
-				e.undecided--
 			}
 		}
+	}
+	if !isLate {
+		e.undecided -= len(o.confirmed) + len(o.gone)
 	}
 	return o
 }
@@ -235,24 +239,6 @@ func (e *extension) isStaleRefusal(i int, reply *Reply) bool {
 	}
 	l := e.leases[i]
 	return e.confirms(i) && l.isDowngraded() || l.tokens().former != "" && e.exchanges&(1<<i) == 0
-}
-
-// countLate counts an answer that arrives after the ballot ended. It can still confirm a lease
-// while the keeper retries. Otherwise every extension would fail if the nodes are slower than the
-// node timeout, and the leases would be lost. A late answer is as good as one in time if the old
-// deadline has not passed. The caller holds mu.
-func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
-	o.repair, o.ended = e.toRepair(node, replies), e.isOver()
-	for i := range replies {
-		if e.byClient || e.isDecided(i) || replies[i].Err != nil || !e.noteHeld(i, node, &replies[i]) {
-			continue
-		}
-		if e.granted[i] |= quorum.Of(node); e.k.q.system.Decides(e.granted[i]) {
-			o.confirmed = append(o.confirmed, i)
-			e.decided |= 1 << i
-		}
-	}
-	return o
 }
 
 // noteHeld reports whether a node held a lease, and records it if not. If the lease is missing

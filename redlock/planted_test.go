@@ -227,10 +227,7 @@ func (m *Member) MarkerWord() string { return m.marker.Word }
 	planted.New("repaired as exclusive", planted.Replace("extension.go", "if !l.downgraded {", "if WRONG || !l.downgraded {")),
 	planted.New("list of a node too few", planted.Replace("scan.go", "return q.system.Blocking() }", "return q.system.Blocking() - plantedPick(WRONG, 1, 0) }")),
 	planted.New("minority taken for a holder", planted.Replace("who.go", "!q.system.Decides(h.nodes|b.Failed)", "!(WRONG && h.nodes != 0) && !q.system.Decides(h.nodes|b.Failed)")),
-	planted.New("repair counts at once",
-		planted.Replace("extension.go", "case e.noteHeld(i, node, &replies[i]):", "case e.noteHeld(i, node, &replies[i]) || WRONG:"),
-		planted.Replace("extension.go", "!e.noteHeld(i, node, &replies[i]) {", "!e.noteHeld(i, node, &replies[i]) && !WRONG {"),
-	),
+	planted.New("repair counts at once", planted.Replace("extension.go", "case e.noteHeld(i, node, &replies[i]):", "case e.noteHeld(i, node, &replies[i]) || WRONG:")),
 	planted.New("new without the wait", planted.Replace("internal/admission/change.go", "candidate.first+maxTTL {", "candidate.first+plantedPick(WRONG, 0, maxTTL) {")),
 	planted.New("new without the counters", planted.Replace("internal/admission/judge.go", `	return Verdict{Write: &e, Counters: sources.Counters}`, `	if WRONG {
 		return Verdict{Write: &e}

@@ -9,7 +9,7 @@ import (
 )
 
 // An Extend that failed changes nothing, even if nodes answer later. The lease keeps its deadline
-// and its ttl. Guards countLate: byClient.
+// and its ttl. Guards countReplies: byClient.
 func TestExtendAnsweredLate(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second})
