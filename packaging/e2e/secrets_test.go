@@ -174,7 +174,10 @@ func (s *secretSite) breakEverything(n *terminal) {
 	s.saysOf(n, "d", "unknown command")
 	writeFile(s.t, filepath.Join(s.dir, "b-password"), wrongPassword+"\n")
 	tell(s.t, s.servers[1], "CLIENT", "KILL", "USER", "redlockd")
-	s.saysOf(n, "b", "WRONGPASS")
+	waitFor(s.t, "node b is down because of WRONGPASS", func() bool { // its listener alone is a warning
+		line := nodeLine(n, "b")
+		return field(line, "state") == "down" && strings.Contains(line, "WRONGPASS")
+	})
 	writeFile(s.t, filepath.Join(s.dir, "b-password"), fromFile+"\n"+wrongPassword+"\n")
 	s.saysOf(n, "b", "more than the one line of a password")
 	key := readFile(s.t, s.client.key)
