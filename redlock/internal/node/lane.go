@@ -81,7 +81,7 @@ type Lane struct {
 	session       laneSession
 	member        *admission.Member // decides whether the node may vote
 	pendingSwept  time.Duration     // when expired releases were last dropped
-	deniedAt      string            // the key of a call that it refused: see denial.go
+	deniedAt      string            // the key of a call that it refused: see refusal.go
 }
 
 // laneSession is what the lane knows about its node over this connection.

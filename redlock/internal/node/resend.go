@@ -21,7 +21,7 @@ import (
 //	            within a second, reports that, and how to fix it.
 //	MASTERDOWN  a replica without its master, like READONLY.
 //	OOM         the node is at its maxmemory, until someone fixes that. It is shown as
-//	            refused, with the fix (denial.go), and is probed every second.
+//	            refused, with the fix (refusal.go), and is probed every second.
 //
 // A call that fails so is repeated only if it is a release, with the pending releases at the next
 // heartbeat.

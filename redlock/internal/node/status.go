@@ -147,8 +147,10 @@ func (l *Lane) CallsWaiters() bool {
 // The caller holds mu.
 func (l *Lane) whyNotCalled() error {
 	switch {
-	case l.listenErr != nil:
+	case l.listenErr != nil && denialOf(l.listenErr) == denials["NOPERM"]:
 		return fmt.Errorf("%s: %w%s", notCalled, l.listenErr, callFix)
+	case l.listenErr != nil:
+		return fmt.Errorf("%s: %w", notCalled, l.listenErr)
 	case !l.publishes:
 		return fmt.Errorf("%s: NOPERM this user has no permissions to run the 'publish' command, or to use its channel%s", notCalled, callFix)
 	}
