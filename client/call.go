@@ -75,9 +75,9 @@ func (cl *call) isGranted() bool { return cl.mayBeGranted() && cl.reply.Kind == 
 
 func (cl *call) inFlight() bool { return cl.state == stateWaiting || cl.state == stateAbandoned }
 
-// end ends the flight. It reports whether the call must be settled because no caller waits for it.
+// endLocked ends the flight. It reports whether the call must be settled because no caller waits for it.
 // The caller holds Client.mu.
-func (cl *call) end(state int) (abandoned bool) {
+func (cl *call) endLocked(state int) (abandoned bool) {
 	abandoned = cl.state == stateAbandoned
 	if cl.state = state; !abandoned {
 		cl.ready <- struct{}{}

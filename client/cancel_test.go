@@ -249,7 +249,7 @@ func TestAnswerBeforeTheEndOfTheContext(t *testing.T) {
 			t.Fatal(err)
 		}
 		cl.state = stateWaiting
-		cl.end(stateAnswered)
+		cl.endLocked(stateAnswered)
 		if !c.await(ctx, cl) {
 			t.Error("the answer was there, and was not taken")
 		}

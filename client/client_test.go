@@ -361,8 +361,8 @@ func TestWriteToClosedSocket(t *testing.T) {
 // send queues a request and writes it, as Client.unlock does.
 func send(s *sender, r *ipc.Request, urgent bool) error {
 	s.mu.Lock()
-	err := s.queue(r, urgent)
-	write := s.beginWrite()
+	err := s.queueLocked(r, urgent)
+	write := s.beginWriteLocked()
 	s.mu.Unlock()
 	if write {
 		s.flush()

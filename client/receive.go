@@ -33,20 +33,20 @@ func (l *link) handleLine(r *ipc.Response) error {
 	case r.Kind == ipc.KindLine:
 		cl.lines = append(cl.lines, *r)
 		*r = ipc.Response{}
-	case r.Kind == ipc.KindErr && l.ignoresRefusal(cl, r):
+	case r.Kind == ipc.KindErr && l.ignoresRefusalLocked(cl, r):
 	default:
-		return l.handleReply(cl, r)
+		return l.handleReplyLocked(cl, r)
 	}
 	c.unlock()
 	return nil
 }
 
-// ignoresRefusal reports whether the caller does not get a refusal, because the request will be
+// ignoresRefusalLocked reports whether the caller does not get a refusal, because the request will be
 // sent again. SHUTDOWN is such a refusal, except for FORCE and ADMIT: there it means that the
 // outcome is unknown, not that the daemon stops. With drain= it is an answer: the daemon keeps the
 // connection, and no other daemon takes over soon. After Close, waiting calls are refused with
 // CANCELLED, because Close ends the input. They get their error from run. The caller holds mu.
-func (l *link) ignoresRefusal(cl *call, r *ipc.Response) bool {
+func (l *link) ignoresRefusalLocked(cl *call, r *ipc.Response) bool {
 	switch {
 	case r.Code == ipc.CodeCancelled && l.c.closed():
 		return true
@@ -60,9 +60,9 @@ func (l *link) ignoresRefusal(cl *call, r *ipc.Response) bool {
 	return false
 }
 
-// handleReply handles the last line of an answer. It adds a granted lease before the next line is
-// read, which may report its loss. The caller holds mu, and handleReply releases it.
-func (l *link) handleReply(cl *call, r *ipc.Response) error {
+// handleReplyLocked handles the last line of an answer. It adds a granted lease before the next line is
+// read, which may report its loss. The caller holds mu, and handleReplyLocked releases it.
+func (l *link) handleReplyLocked(cl *call, r *ipc.Response) error {
 	c := l.c
 	if len(cl.resendTags) > 0 {
 		before := cl.tag
@@ -90,7 +90,7 @@ func (l *link) handleReply(cl *call, r *ipc.Response) error {
 		granted.setGrant(&cl.reply) // from here on other goroutines can find it
 		c.leases[granted.id] = granted
 	}
-	abandoned := cl.end(stateAnswered)
+	abandoned := cl.endLocked(stateAnswered)
 	c.unlock()
 	if granted != nil && c.closed() { // Close may have run before it was added
 		granted.endWithConnection(ErrClosed)

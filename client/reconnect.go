@@ -203,7 +203,7 @@ func (c *Client) failCalls(why error, which func(cl *call) bool) {
 	for cl := range c.calls.inFlight() {
 		if !cl.sent && which(cl) {
 			cl.failure = why
-			if cl.end(stateFailed) {
+			if cl.endLocked(stateFailed) {
 				abandoned = append(abandoned, cl)
 			}
 		}

@@ -68,7 +68,7 @@ func (l *Lease) sendResumeLocked(cl *call, on *link) {
 		cl.req.Set |= ipc.OptOwner
 	}
 	cl.state, cl.sent = stateAbandoned, true
-	_ = on.out.queue(&cl.req, true) // fails if the connection has ended
+	_ = on.out.queueLocked(&cl.req, true) // fails if the connection has ended
 }
 
 // handleResumeReply handles the answer to RESUME. r is nil if the connection ended before the

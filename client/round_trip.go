@@ -135,7 +135,7 @@ func (c *Client) transmitLocked(cl *call) error {
 	case cl.awaitsResume():
 		return nil
 	}
-	err := c.link.out.queue(&cl.req, cl.req.Verb == ipc.VerbUnlock)
+	err := c.link.out.queueLocked(&cl.req, cl.req.Verb == ipc.VerbUnlock)
 	if errors.Is(err, errHangs) {
 		return err
 	}
@@ -146,7 +146,7 @@ func (c *Client) transmitLocked(cl *call) error {
 // unlock unlocks mu, and writes what was queued meanwhile.
 func (c *Client) unlock() {
 	l := c.link
-	write := l != nil && l.out.beginWrite()
+	write := l != nil && l.out.beginWriteLocked()
 	c.mu.Unlock()
 	if write {
 		if len(c.calls.lockPermits)+len(c.calls.otherPermits)+len(c.calls.resumePermits) > 1 {
@@ -196,7 +196,7 @@ func (c *Client) cancelLocked(cl *call) {
 func (c *Client) cancelTagsLocked(tags []string) {
 	for _, tag := range tags {
 		if c.link != nil {
-			_ = c.link.out.queue(&ipc.Request{Verb: ipc.VerbCancel, Words: []string{tag}}, true) // fails if the connection has ended
+			_ = c.link.out.queueLocked(&ipc.Request{Verb: ipc.VerbCancel, Words: []string{tag}}, true) // fails if the connection has ended
 		}
 	}
 }
@@ -300,7 +300,7 @@ func (c *Client) resendLocked(cl *call, tag string) {
 	case req.Has(ipc.OptWait) && cl.waitUntil > 0:
 		req.Wait = max(0, left)
 	}
-	if c.link.out.queue(&req, true) != nil {
+	if c.link.out.queueLocked(&req, true) != nil {
 		return // the next connection sends it
 	}
 	if cl.sent = true; cl.state == stateAbandoned && cl.mayBeGranted() {
@@ -335,7 +335,7 @@ func (c *Client) afterRestart(l *link) {
 			defer c.unlock()
 			for cl := range c.calls.inFlight() {
 				if c.link == l && cl.sent && cl.restart == restart {
-					_ = l.out.queue(&ipc.Request{Tag: c.calls.addTag(cl), Verb: ipc.VerbPing}, true) // fails if the connection has ended
+					_ = l.out.queueLocked(&ipc.Request{Tag: c.calls.addTag(cl), Verb: ipc.VerbPing}, true) // fails if the connection has ended
 				}
 			}
 		})

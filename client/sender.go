@@ -55,10 +55,10 @@ func newSender(conn net.Conn, spawn func(func()), mu *sync.Mutex) *sender {
 	return s
 }
 
-// queue queues a request. If too much is unwritten, it accepts only urgent requests, which release
-// something. The number of leases bounds them. The caller holds mu, and calls beginWrite before it
+// queueLocked queues a request. If too much is unwritten, it accepts only urgent requests, which release
+// something. The number of leases bounds them. The caller holds mu, and calls beginWriteLocked before it
 // releases mu.
-func (s *sender) queue(r *ipc.Request, urgent bool) error {
+func (s *sender) queueLocked(r *ipc.Request, urgent bool) error {
 	switch {
 	case s.err != nil:
 		return s.err
@@ -69,8 +69,8 @@ func (s *sender) queue(r *ipc.Request, urgent bool) error {
 	return nil
 }
 
-// beginWrite reports whether the caller has to call flush, without mu. The caller holds mu.
-func (s *sender) beginWrite() bool {
+// beginWriteLocked reports whether the caller has to call flush, without mu. The caller holds mu.
+func (s *sender) beginWriteLocked() bool {
 	if s.writing || len(s.pending) == 0 {
 		return false
 	}

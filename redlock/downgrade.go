@@ -48,7 +48,7 @@ func (l *Lease) beginDowngrade() error {
 	now := l.keeper.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	err := l.errAt(now)
+	err := l.errAtLocked(now)
 	if err == nil && l.kind == "" {
 		l.downgraded = true
 	}

@@ -48,8 +48,8 @@ func (l *Lease) exchangeAt(now time.Duration) time.Duration {
 	return now + l.keeper.q.hooks.exchangeAfter
 }
 
-// isExchanging reports whether an exchange has begun, or is being recorded. The caller holds mu.
-func (l *Lease) isExchanging() bool {
+// isExchangingLocked reports whether an exchange has begun, or is being recorded. The caller holds mu.
+func (l *Lease) isExchangingLocked() bool {
 	return l.extra != nil && (l.extra.recording != nil || l.extra.newToken.Load() != nil)
 }
 
@@ -98,7 +98,7 @@ func (l *Lease) beginExchange(now time.Duration) bool {
 		l.extra.dueAt = 0
 		return false
 	}
-	if l.downgraded || l.errAt(now) != nil {
+	if l.downgraded || l.errAtLocked(now) != nil {
 		return false
 	}
 	l.extra.dueAt, l.extra.recording = 0, make(chan struct{})

@@ -137,30 +137,30 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 	e.answered |= quorum.Of(node)
 	if failure == nil {
 		e.voters |= quorum.Of(node)
-		defer func() { o.passable = e.countPassed(node, replies) }()
+		defer func() { o.passable = e.countPassedLocked(node, replies) }()
 	}
 	isLate := e.undecided == 0
 	if failure == nil {
-		o = e.countReplies(node, replies)
+		o = e.countRepliesLocked(node, replies)
 	} else if !isLate {
 		e.failures, e.failed = append(e.failures, failure), e.failed|quorum.Of(node)
 	}
 	if !isLate {
 		if e.answered == quorum.First(len(e.k.q.lanes)) || e.k.q.system.Blocks(e.failed) {
-			o.undecided = e.close()
+			o.undecided = e.closeLocked()
 		}
 		if o.last = e.undecided == 0; o.last {
 			e.timer.Stop()
 		}
 	}
-	o.ended = e.isOver()
+	o.ended = e.isOverLocked()
 	return o
 }
 
-// isOver returns true once: when every lease is decided and enough nodes have answered. (A node
+// isOverLocked returns true once: when every lease is decided and enough nodes have answered. (A node
 // that the extension no longer waits for answers later, or its connection breaks. More requests
 // meanwhile would make it even slower.) The caller holds mu.
-func (e *extension) isOver() bool {
+func (e *extension) isOverLocked() bool {
 	if e.hasEnded || e.undecided > 0 || e.timedOut && !e.k.q.system.Decides(e.answered) {
 		return false
 	}
@@ -200,19 +200,19 @@ func voteRank(r Reply) int {
 	return 1
 }
 
-// countReplies counts a node's reply for each lease. A reply that arrives after the ballot ended can
+// countRepliesLocked counts a node's reply for each lease. A reply that arrives after the ballot ended can
 // still confirm a lease while the keeper retries. Otherwise every extension would fail if the nodes are
 // slower than the node timeout, and the leases would be lost. A late reply is as good as one in time if
 // the old deadline has not passed. The caller holds mu.
-func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
+func (e *extension) countRepliesLocked(node int, replies []Reply) (o outcomes) {
 	isLate := e.undecided == 0
-	o.repair = e.toRepair(node, replies)
+	o.repair = e.toRepairLocked(node, replies)
 	for i := range replies {
 		switch {
-		case e.isDecided(i) || e.isStaleRefusal(i, &replies[i]) || isLate && e.byClient:
+		case e.isDecidedLocked(i) || e.isStaleRefusalLocked(i, &replies[i]) || isLate && e.byClient:
 		case replies[i].Err != nil: // not a vote
 			e.refusal = e.failure(node, FailedError, replies[i].Err)
-		case e.noteHeld(i, node, &replies[i]):
+		case e.noteHeldLocked(i, node, &replies[i]):
 			if e.granted[i] |= quorum.Of(node); e.k.q.system.Decides(e.granted[i]) {
 				o.confirmed = append(o.confirmed, i)
 				e.decided |= 1 << i
@@ -230,10 +230,10 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 	return o
 }
 
-// isStaleRefusal reports whether a node refused only because a downgrade or an exchange followed
+// isStaleRefusalLocked reports whether a node refused only because a downgrade or an exchange followed
 // the beginning of the extension. Such a refusal does not count: the node may have the lock as
 // shared, and so not confirm it, or have the new token. The caller holds the extension's mu.
-func (e *extension) isStaleRefusal(i int, reply *Reply) bool {
+func (e *extension) isStaleRefusalLocked(i int, reply *Reply) bool {
 	if reply.Err != nil || reply.Int != 0 {
 		return false
 	}
@@ -241,10 +241,10 @@ func (e *extension) isStaleRefusal(i int, reply *Reply) bool {
 	return e.confirms(i) && l.isDowngraded() || l.tokens().former != "" && e.exchanges&(1<<i) == 0
 }
 
-// noteHeld reports whether a node held a lease, and records it if not. If the lease is missing
+// noteHeldLocked reports whether a node held a lease, and records it if not. If the lease is missing
 // there, its key can be set again. If the lease was revoked, the node refuses that. The caller
 // holds mu.
-func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
+func (e *extension) noteHeldLocked(lease, node int, reply *Reply) bool {
 	switch {
 	case reply.Int >= 1:
 		return true
@@ -256,11 +256,11 @@ func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
 	return false
 }
 
-// toRepair returns the leases that a quorum has confirmed (in a change of the nodes, a majority of the
+// toRepairLocked returns the leases that a quorum has confirmed (in a change of the nodes, a majority of the
 // old list) and that the answering node does not hold. A lease whose new deadline is not set yet is
 // repaired when it is set. Otherwise its key would expire on that node at the old deadline. The caller
 // holds mu.
-func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
+func (e *extension) toRepairLocked(node int, replies []Reply) (repair []int) {
 	for i := range replies {
 		switch {
 		case replies[i].Err != nil || replies[i].Int != 0 || !e.k.q.system.MayRepair(e.granted[i]):
@@ -273,13 +273,13 @@ func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
 	return repair
 }
 
-// isDecided reports whether a lease is decided. The caller holds mu.
-func (e *extension) isDecided(i int) bool { return e.decided&(1<<i) != 0 }
+// isDecidedLocked reports whether a lease is decided. The caller holds mu.
+func (e *extension) isDecidedLocked(i int) bool { return e.decided&(1<<i) != 0 }
 
-// close ends the ballot, and returns the undecided leases. The caller holds mu.
-func (e *extension) close() (undecided []int) {
+// closeLocked ends the ballot, and returns the undecided leases. The caller holds mu.
+func (e *extension) closeLocked() (undecided []int) {
 	for i := range e.leases {
-		if !e.isDecided(i) {
+		if !e.isDecidedLocked(i) {
 			undecided = append(undecided, i)
 		}
 	}
@@ -293,7 +293,7 @@ func (e *extension) onTimeout() {
 	o := outcomes{last: e.undecided > 0}
 	if o.last {
 		e.timedOut = true
-		o.undecided, o.ended = e.close(), e.isOver()
+		o.undecided, o.ended = e.closeLocked(), e.isOverLocked()
 		for i := range e.k.q.lanes {
 			if !e.answered.Has(i) { // it counts as failed
 				e.failures = append(e.failures, e.failure(i, FailedTimeout, node.Silence(e.k.q.options.NodeTimeout)))
@@ -400,7 +400,7 @@ func (l *Lease) repair(nodes quorum.Set, exchanged bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	has := l.tokens()
-	if l.errAt(now) != nil || has.former != "" && !exchanged {
+	if l.errAtLocked(now) != nil || has.former != "" && !exchanged {
 		return
 	}
 	if h := l.host(); h != nil {
@@ -408,7 +408,7 @@ func (l *Lease) repair(nodes quorum.Set, exchanged bool) {
 	}
 	c := node.Call{
 		Op: "repair",
-		Ops: l.targetNow().repairOps(script.Operation{
+		Ops: l.targetNowLocked().repairOps(script.Operation{
 			Token: has.current, Fence: l.lastReserved(),
 			TTL: l.deadline - now + drift(l.ttl), // as on the other nodes
 		}),
@@ -423,9 +423,9 @@ func (l *Lease) repair(nodes quorum.Set, exchanged bool) {
 	}
 }
 
-// targetNow returns the lease's target, with the kind of a shared lock if the lease was downgraded.
+// targetNowLocked returns the lease's target, with the kind of a shared lock if the lease was downgraded.
 // The caller holds mu.
-func (l *Lease) targetNow() *target {
+func (l *Lease) targetNowLocked() *target {
 	if !l.downgraded {
 		return &l.target
 	}

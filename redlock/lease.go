@@ -105,7 +105,7 @@ func holdEnd(maxHold, now time.Duration) time.Duration {
 func (l *Lease) arm(now time.Duration) {
 	l.mu.Lock() // the timer may fire at once
 	defer l.mu.Unlock()
-	l.timer = time.AfterFunc(l.lostAt()-now, l.onTimer)
+	l.timer = time.AfterFunc(l.lostAtLocked()-now, l.onTimer)
 }
 
 // rearm resets the timer if the lease is held.
@@ -113,7 +113,7 @@ func (l *Lease) rearm(now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.state == held {
-		l.timer.Reset(l.lostAt() - now)
+		l.timer.Reset(l.lostAtLocked() - now)
 	}
 }
 
@@ -214,19 +214,19 @@ func (l *Lease) Err() error {
 	now := l.keeper.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.errAt(now)
+	return l.errAtLocked(now)
 }
 
-// errAt is Err at the time now. A lease whose loss is due counts as lost even if its timer
+// errAtLocked is Err at the time now. A lease whose loss is due counts as lost even if its timer
 // has not run yet (the host was suspended, or is busy). The caller holds mu.
-func (l *Lease) errAt(now time.Duration) error {
+func (l *Lease) errAtLocked(now time.Duration) error {
 	switch {
 	case l.state == released:
 		return fmt.Errorf("%s: %w", l.name(), ErrReleased)
 	case l.state == lost:
 		return &LostError{Name: l.name(), Reason: l.reason}
-	case now >= l.lostAt():
-		return &LostError{Name: l.name(), Reason: l.reasonOf()}
+	case now >= l.lostAtLocked():
+		return &LostError{Name: l.name(), Reason: l.reasonOfLocked()}
 	}
 	return nil
 }
@@ -236,17 +236,17 @@ func (l *Lease) errAt(now time.Duration) error {
 func (l *Lease) Guard() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.deadline - l.lostAt()
+	return l.deadline - l.lostAtLocked()
 }
 
 // drift returns how much sooner a lease ends here than on the nodes. It allows for clocks that
 // run at slightly different rates.
 func drift(ttl time.Duration) time.Duration { return admission.DriftAllowance(ttl) }
 
-// lostAt returns the instant at which LOST is reported unless the lease is extended first: early
+// lostAtLocked returns the instant at which LOST is reported unless the lease is extended first: early
 // enough for the holder to stop.
 // The caller holds mu.
-func (l *Lease) lostAt() time.Duration {
+func (l *Lease) lostAtLocked() time.Duration {
 	guard := l.guard
 	if guard == 0 {
 		guard = l.ttl / guardShare
@@ -254,8 +254,8 @@ func (l *Lease) lostAt() time.Duration {
 	return l.deadline - guard
 }
 
-// reasonOf returns why a lease that was not extended is lost. The caller holds mu.
-func (l *Lease) reasonOf() LostReason {
+// reasonOfLocked returns why a lease that was not extended is lost. The caller holds mu.
+func (l *Lease) reasonOfLocked() LostReason {
 	switch {
 	case l.maxHoldEnd != 0 && l.deadline >= l.maxHoldEnd:
 		return LostMax
@@ -275,12 +275,12 @@ func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) e
 
 // finishLocked is finish for a caller that holds mu.
 func (l *Lease) finishLocked(state leaseState, reason LostReason, now time.Duration) error {
-	if l.state != held || state == released && now >= l.lostAt() {
-		return l.errAt(now)
+	if l.state != held || state == released && now >= l.lostAtLocked() {
+		return l.errAtLocked(now)
 	}
 	l.state, l.reason = state, reason
 	if reason == LostQuorum && l.kept {
-		l.cause = l.lossCause(now)
+		l.cause = l.lossCauseLocked(now)
 	}
 	l.releaseAt = l.deadline // and not sooner: its holder may not have stopped yet
 	if l.timer.Stop(); state == lost {
@@ -309,9 +309,9 @@ func (l *Lease) Keep() {
 func (l *Lease) extended(deadline, missed, ttl, next, now time.Duration, changes bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ageTo(l.keeper.q.admission.TotalMissed())
+	l.ageLocked(l.keeper.q.admission.TotalMissed())
 	deadline -= l.missed - missed
-	if l.errAt(now) != nil {
+	if l.errAtLocked(now) != nil {
 		return false
 	}
 	if changes {
@@ -319,7 +319,7 @@ func (l *Lease) extended(deadline, missed, ttl, next, now time.Duration, changes
 	}
 	l.cause, l.nextExtension, l.askedAt = nil, next, 0
 	l.deadline = max(l.deadline, l.capDeadline(deadline))
-	l.timer.Reset(l.lostAt() - now)
+	l.timer.Reset(l.lostAtLocked() - now)
 	return true
 }
 
@@ -329,12 +329,12 @@ func (l *Lease) extended(deadline, missed, ttl, next, now time.Duration, changes
 func (l *Lease) age(missed time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.ageTo(missed)
+	return l.ageLocked(missed)
 }
 
-// ageTo is age for a caller that holds mu. If no extension has failed, it records this as the
+// ageLocked is age for a caller that holds mu. If no extension has failed, it records this as the
 // cause of a later loss.
-func (l *Lease) ageTo(missed time.Duration) bool {
+func (l *Lease) ageLocked(missed time.Duration) bool {
 	by := missed - l.missed
 	if l.state != held || by <= 0 {
 		return false
@@ -361,7 +361,7 @@ func (l *Lease) extendable() bool {
 func (l *Lease) lossDue() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.lostAt()
+	return l.lostAtLocked()
 }
 
 // capDeadline limits a deadline to Request.Max.
@@ -428,7 +428,7 @@ func (l *Lease) lose(reason LostReason) {
 func (l *Lease) onTimer() {
 	now := l.keeper.clock()
 	l.mu.Lock()
-	state, reason, left := l.state, l.reasonOf(), l.lostAt()-now
+	state, reason, left := l.state, l.reasonOfLocked(), l.lostAtLocked()-now
 	if state == lost {
 		left = l.releaseAt - now
 	}
@@ -459,8 +459,8 @@ func (l *Lease) noteAsked(now time.Duration) {
 	}
 }
 
-// lossCause returns the cause of a loss at the time now. The caller holds mu.
-func (l *Lease) lossCause(now time.Duration) error {
+// lossCauseLocked returns the cause of a loss at the time now. The caller holds mu.
+func (l *Lease) lossCauseLocked(now time.Duration) error {
 	asked := l.askedAt
 	if asked == 0 {
 		asked = now
@@ -468,7 +468,7 @@ func (l *Lease) lossCause(now time.Duration) error {
 	_, aged := l.cause.(*agedError)
 	switch {
 	case !aged && l.nextExtension != 0 && asked-l.nextExtension >= l.ttl/overdueShare:
-		return &OverdueError{Name: l.name(), Took: l.lateGrantTime(), Due: now - l.nextExtension, Asked: now - asked, Tries: int(l.failedTries.Load()), Err: l.cause}
+		return &OverdueError{Name: l.name(), Took: l.lateGrantTimeLocked(), Due: now - l.nextExtension, Asked: now - asked, Tries: int(l.failedTries.Load()), Err: l.cause}
 	case l.cause == nil && l.askedAt != 0:
 		return fmt.Errorf("%s: %w: the extension was sent to the nodes %v ago, and too few have answered: they hang, and node_timeout is long for its ttl, or this host is overloaded, or was stopped",
 			l.name(), ErrNoQuorum, (now - l.askedAt).Round(time.Millisecond))
@@ -476,10 +476,10 @@ func (l *Lease) lossCause(now time.Duration) error {
 	return l.cause
 }
 
-// lateGrantTime returns how long the grant took, if the first extension was due before the grant;
+// lateGrantTimeLocked returns how long the grant took, if the first extension was due before the grant;
 // otherwise 0. It also returns 0 for an adopted lease, which was granted to an earlier process.
 // The caller holds mu.
-func (l *Lease) lateGrantTime() time.Duration {
+func (l *Lease) lateGrantTimeLocked() time.Duration {
 	if l.isAdopted() || l.since < l.nextExtension {
 		return 0
 	}

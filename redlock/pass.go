@@ -178,7 +178,7 @@ func (l *Lease) succeed(r *Request, now time.Duration) *Lease {
 	h := l.host()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.downgraded || l.isExchanging() || !l.mayPass(r.TTL, l.fence+1, now) {
+	if l.downgraded || l.isExchangingLocked() || !l.mayPassLocked(r.TTL, l.fence+1, now) {
 		return nil
 	}
 	next := &Lease{
@@ -208,13 +208,13 @@ func (l *Lease) succeed(r *Request, now time.Duration) *Lease {
 	return next
 }
 
-// mayPass reports whether a grant with this ttl and fencing token may have the lease's
+// mayPassLocked reports whether a grant with this ttl and fencing token may have the lease's
 // token at now. The caller holds mu.
-func (l *Lease) mayPass(ttl time.Duration, fence uint64, now time.Duration) bool {
+func (l *Lease) mayPassLocked(ttl time.Duration, fence uint64, now time.Duration) bool {
 	h := l.host()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return l.errAt(now) == nil && ttl <= l.ttl && l.deadline-now >= ttl/2 &&
+	return l.errAtLocked(now) == nil && ttl <= l.ttl && l.deadline-now >= ttl/2 &&
 		fence <= h.blockEnd && h.confirmed != 0 && now-h.confirmed <= PassWindow
 }
 
@@ -241,14 +241,14 @@ func (l *Lease) granted(r *Request, isClientGone bool) bool {
 	now := l.keeper.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if isClientGone || !l.mayPass(l.ttl, l.fence, now) || l.state != held {
+	if isClientGone || !l.mayPassLocked(l.ttl, l.fence, now) || l.state != held {
 		return false
 	}
 	l.extra.pending, l.extra.dueAt = false, l.exchangeAt(now)
 	if l.since, l.nextExtension = now, max(l.nextExtension, now); r.Max > 0 {
 		l.maxHoldEnd = holdEnd(r.Max, now)
 		l.deadline = l.capDeadline(l.deadline)
-		l.timer.Reset(l.lostAt() - now)
+		l.timer.Reset(l.lostAtLocked() - now)
 	}
 	h := l.host()
 	h.mu.Lock()
@@ -379,9 +379,9 @@ func (e *extension) confirmPassed() {
 // confirms reports whether the extension confirms the i-th lease.
 func (e *extension) confirms(i int) bool { return e.passed != nil && e.passed[i].host != nil }
 
-// countPassed counts a node's reply for each lease that the extension confirms. It returns the
+// countPassedLocked counts a node's reply for each lease that the extension confirms. It returns the
 // leases that a quorum has just confirmed. The caller holds mu.
-func (e *extension) countPassed(node int, replies []Reply) (passable []int) {
+func (e *extension) countPassedLocked(node int, replies []Reply) (passable []int) {
 	for i := range e.passed {
 		c := &e.passed[i]
 		if c.host == nil || replies[i].Err != nil || replies[i].Int < 1 || c.host.wasRepaired(node) {

@@ -54,9 +54,9 @@ func plantedToken(h Holder) string {
 		planted.Replace("lease.go", "l.releaseAt = l.deadline //", "l.releaseAt = plantedPick(WRONG, now, l.deadline) //"),
 		planted.Replace("adopt.go", "l.releaseAt = l.deadline", "l.releaseAt = plantedPick(WRONG, now, l.deadline)"),
 	),
-	planted.New("expired lease extended", planted.Replace("lease.go", `	if l.errAt(now) != nil {
+	planted.New("expired lease extended", planted.Replace("lease.go", `	if l.errAtLocked(now) != nil {
 		return false
-`, `	if !WRONG && l.errAt(now) != nil {
+`, `	if !WRONG && l.errAtLocked(now) != nil {
 		return false
 `)),
 	planted.New("extension that shortens", planted.Replace("lease.go", "max(l.deadline, l.capDeadline(deadline))", "max(plantedPick(WRONG, 0, l.deadline), l.capDeadline(deadline))")),
@@ -64,9 +64,9 @@ func plantedToken(h Holder) string {
 		planted.Replace("lease.go", "g.blockEnd, start, now)", "g.blockEnd, plantedPick(WRONG, now, start), now)"),
 		planted.Replace("pass.go", "c.host.confirm(e.start,", "c.host.confirm(plantedPick(WRONG, e.k.clock(), e.start),"),
 	),
-	planted.New("pass window not read again", planted.Replace("pass.go", "!l.mayPass(l.ttl, l.fence, now)", "!WRONG && !l.mayPass(l.ttl, l.fence, now)")),
+	planted.New("pass window not read again", planted.Replace("pass.go", "!l.mayPassLocked(l.ttl, l.fence, now)", "!WRONG && !l.mayPassLocked(l.ttl, l.fence, now)")),
 	planted.New("pass to a client that is gone", planted.Replace("pass.go", "if isClientGone ||", "if !WRONG && isClientGone ||")),
-	planted.New("lost lease passed on", planted.Replace("pass.go", "l.errAt(now) == nil && ttl <= l.ttl", "(WRONG || l.errAt(now) == nil) && ttl <= l.ttl")),
+	planted.New("lost lease passed on", planted.Replace("pass.go", "l.errAtLocked(now) == nil && ttl <= l.ttl", "(WRONG || l.errAtLocked(now) == nil) && ttl <= l.ttl")),
 	planted.New("write-back to the start of the block",
 		planted.Replace("attempt.go", "Fence: a.b.RaiseTo}", "Fence: plantedPick(WRONG, a.fence, a.b.RaiseTo)}"),
 		planted.Replace("attempt.go", "Fence: a.blockEnd}", "Fence: plantedPick(WRONG, fence, a.blockEnd)}"),
@@ -227,7 +227,7 @@ func (m *Member) MarkerWord() string { return m.marker.Word }
 	planted.New("repaired as exclusive", planted.Replace("extension.go", "if !l.downgraded {", "if WRONG || !l.downgraded {")),
 	planted.New("list of a node too few", planted.Replace("scan.go", "return q.system.Blocking() }", "return q.system.Blocking() - plantedPick(WRONG, 1, 0) }")),
 	planted.New("minority taken for a holder", planted.Replace("who.go", "!q.system.Decides(h.nodes|b.Failed)", "!(WRONG && h.nodes != 0) && !q.system.Decides(h.nodes|b.Failed)")),
-	planted.New("repair counts at once", planted.Replace("extension.go", "case e.noteHeld(i, node, &replies[i]):", "case e.noteHeld(i, node, &replies[i]) || WRONG:")),
+	planted.New("repair counts at once", planted.Replace("extension.go", "case e.noteHeldLocked(i, node, &replies[i]):", "case e.noteHeldLocked(i, node, &replies[i]) || WRONG:")),
 	planted.New("new without the wait", planted.Replace("internal/admission/change.go", "candidate.first+maxTTL {", "candidate.first+plantedPick(WRONG, 0, maxTTL) {")),
 	planted.New("new without the counters", planted.Replace("internal/admission/judge.go", `	return Verdict{Write: &e, Counters: sources.Counters}`, `	if WRONG {
 		return Verdict{Write: &e}

@@ -80,7 +80,7 @@ func (r *PendingRelease) Wait(ctx context.Context) error {
 func (r *PendingRelease) Everywhere() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.isOver() && r.unanswered == 0
+	return r.isOverLocked() && r.unanswered == 0
 }
 
 // Passed reports whether the lock was passed on ([Lease.HandOver]). If so, Wait returns at once.
@@ -97,8 +97,8 @@ func (r *PendingRelease) complete() {
 	}
 }
 
-// isOver reports whether all nodes have answered or failed. The caller holds mu.
-func (r *PendingRelease) isOver() bool { return r.completed || r.voted == len(r.b.Answers) }
+// isOverLocked reports whether all nodes have answered or failed. The caller holds mu.
+func (r *PendingRelease) isOverLocked() bool { return r.completed || r.voted == len(r.b.Answers) }
 
 // Then calls the given function once, when each node has answered or failed to answer. The
 // argument is the number of nodes that may have the lock and did not answer. On these nodes the
@@ -111,7 +111,7 @@ func (r *PendingRelease) isOver() bool { return r.completed || r.voted == len(r.
 // unless the process is to do nothing more.
 func (r *PendingRelease) Then(onComplete func(unanswered int)) {
 	r.mu.Lock()
-	over, unanswered := r.isOver(), r.unanswered
+	over, unanswered := r.isOverLocked(), r.unanswered
 	if !over {
 		r.onComplete = onComplete
 	}
@@ -133,7 +133,7 @@ func (v *releaseVotes) Vote(node int, replies []Reply, failure *NodeError) {
 	if r.voted++; failure != nil && r.maybeOn.Has(node) {
 		r.unanswered++
 	}
-	over, onComplete, unanswered := r.isOver(), r.onComplete, r.unanswered
+	over, onComplete, unanswered := r.isOverLocked(), r.onComplete, r.unanswered
 	r.mu.Unlock()
 	if over && onComplete != nil {
 		onComplete(unanswered)

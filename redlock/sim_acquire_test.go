@@ -55,7 +55,7 @@ func TestValidityOver(t *testing.T) {
 }
 
 // One hung node delays no client: neither the first attempt, which is sent to it, nor
-// attempts that find its lane busy, nor its reconnects. Guards isDecided.
+// attempts that find its lane busy, nor its reconnects. Guards isDecidedLocked.
 func TestHungNodeDelaysNoClient(t *testing.T) {
 	for _, nodes := range []int{3, 5} {
 		simTest(t, nodes, func(t *testing.T, f *fleet) {

@@ -203,7 +203,7 @@ func TestAdoptOverdue(t *testing.T) {
 }
 
 // If a lease was granted late to an earlier process, and no process extended it, it is lost too.
-// Guards Lease.lateGrantTime.
+// Guards Lease.lateGrantTimeLocked.
 func TestAdoptGrantedLate(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.delay(each(0), func(int) time.Duration { return 1200 * ms })

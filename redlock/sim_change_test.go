@@ -586,7 +586,7 @@ func TestAdmitInAChange(t *testing.T) {
 }
 
 // Hosts tell the nodes that are being changed which list they have. A commit is refused while a host with
-// the old list is at work, and names it. Guards change.justBegun, change.reports, Quorum.CommitChange.
+// the old list is at work, and names it. Guards change.justBegunLocked, change.reports, Quorum.CommitChange.
 func TestHostsOfChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 4)
@@ -670,7 +670,7 @@ func TestHostsOfChange(t *testing.T) {
 }
 
 // A change has begun for its host only when old hosts have reported to the nodes: also if it is begun
-// again after an undo, when the joining node may vote already. Guards change.justBegun.
+// again after an undo, when the joining node may vote already. Guards change.justBegunLocked.
 func TestOldHostIsSeenBeforeCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 2)

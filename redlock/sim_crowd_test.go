@@ -163,7 +163,7 @@ func TestShortLeasesComeFirst(t *testing.T) {
 }
 
 // A client that wants one lock does not wait for thousands of requests of another user. Guards
-// Limiter.next.
+// Limiter.nextLocked.
 func TestCrowdOfAnotherUser(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -211,7 +211,7 @@ func TestCrowdIsCancelled(t *testing.T) {
 }
 
 // Without a quorum, thousands of requests fail soon. No request waits for longer than
-// its Wait. Guards Limiter.shrink, acquisition.enterLimiter.
+// its Wait. Guards Limiter.shrinkLocked, acquisition.enterLimiter.
 func TestCrowdWithoutQuorum(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -234,7 +234,7 @@ func TestCrowdWithoutQuorum(t *testing.T) {
 }
 
 // If a lease is lost because it was not extended in time, its cause says so, and how late the
-// extension was. Guards Lease.lossCause, noteAsked.
+// extension was. Guards Lease.lossCauseLocked, noteAsked.
 func TestOverdue(t *testing.T) {
 	oneThread(t)
 	for _, after := range []time.Duration{0, 500 * ms} { // after 500 ms all were extended once
@@ -280,7 +280,7 @@ func wantOverdue(t *testing.T, leases []*redlock.Lease) {
 }
 
 // If a lease was granted too late to be extended, its cause does not blame a late extension.
-// Guards Lease.lateGrantTime.
+// Guards Lease.lateGrantTimeLocked.
 func TestGrantedTooLate(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.delay(each(0), func(int) time.Duration { return 850 * ms })
@@ -295,7 +295,7 @@ func TestGrantedTooLate(t *testing.T) {
 }
 
 // If a lease is lost before the nodes have answered its first extension, its cause says so:
-// nothing has failed yet. Guards Lease.lossCause: asked.
+// nothing has failed yet. Guards Lease.lossCauseLocked: asked.
 func TestLostBeforeAnyAnswer(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: time.Second, Keep: true})
@@ -309,7 +309,7 @@ func TestLostBeforeAnyAnswer(t *testing.T) {
 }
 
 // If the extension was sent in time, the cause is no OverdueError. The same holds if Keep was
-// called only after an extension would have been due. Guards Lease.lossCause, Keep: nextExtension.
+// called only after an extension would have been due. Guards Lease.lossCauseLocked, Keep: nextExtension.
 func TestNotOverdue(t *testing.T) {
 	oneThread(t)
 	for _, kept := range []bool{true, false} {

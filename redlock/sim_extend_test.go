@@ -9,7 +9,7 @@ import (
 )
 
 // An Extend that failed changes nothing, even if nodes answer later. The lease keeps its deadline
-// and its ttl. Guards countReplies: byClient.
+// and its ttl. Guards countRepliesLocked: byClient.
 func TestExtendAnsweredLate(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second})
@@ -24,7 +24,7 @@ func TestExtendAnsweredLate(t *testing.T) {
 }
 
 // If a client extends a lease while the host is paused, the lease ages by the pause once, not
-// twice, like the other leases. Guards Lease.ageTo: missed.
+// twice, like the other leases. Guards Lease.ageLocked: missed.
 func TestExtendOverPause(t *testing.T) {
 	const ttl, nodeTimeout, pauseFor = 20 * time.Second, 2 * time.Second, 5 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = ttl }

@@ -269,7 +269,7 @@ func TestLossAfterPause(t *testing.T) {
 }
 
 // If a lease is lost because its host was paused, and not because an extension failed, the cause
-// says so. Otherwise an operator would look for a fault of the nodes. Guards Lease.ageTo: cause.
+// says so. Otherwise an operator would look for a fault of the nodes. Guards Lease.ageLocked: cause.
 func TestLossAfterPauseSaysWhy(t *testing.T) {
 	const ttl, pauseFor = 5 * time.Second, 10 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = ttl }
@@ -360,7 +360,7 @@ func TestPausedAfterNodeWasSetBack(t *testing.T) {
 
 // A lease is being extended while its host is paused. The nodes confirm the extension after it
 // ended without a quorum. The lease ages once, and its new deadline has been reported by then.
-// Guards Lease.ageTo: missed; ageMissed: moved.
+// Guards Lease.ageLocked: missed; ageMissed: moved.
 func TestExtensionConfirmedLateOverPause(t *testing.T) {
 	const ttl, nodeTimeout, pauseFor = 20 * time.Second, 2 * time.Second, 10 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = ttl }

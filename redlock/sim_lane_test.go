@@ -194,7 +194,7 @@ func TestFullLane(t *testing.T) {
 }
 
 // Releases for a node that is down are stored, and sent within the longest reconnect delay after
-// it is up. Guards addPendingLocked, dropExpired.
+// it is up. Guards addPendingLocked, dropExpiredLocked.
 func TestReleaseWaitsForNode(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
@@ -223,7 +223,7 @@ func TestRefusedReleaseIsRepeated(t *testing.T) {
 	})
 }
 
-// A release is dropped when its key must have expired. Guards dropExpired.
+// A release is dropped when its key must have expired. Guards dropExpiredLocked.
 func TestReleaseIsDropped(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)

@@ -156,7 +156,7 @@ var faults = map[string]fault{
 }
 
 // LOST is reported exactly at the deadline less the guard, whatever the nodes do. Guards
-// Lease.lostAt, onTimer.
+// Lease.lostAtLocked, onTimer.
 func TestLostInstant(t *testing.T) {
 	for what, fault := range faults {
 		for guard, before := range map[time.Duration]time.Duration{0: 600 * ms, ms: ms, 1500 * ms: 1500 * ms} {
@@ -198,7 +198,7 @@ func TestMinorityIsNotMissed(t *testing.T) {
 
 // LOST is final: if an extension was sent before LOST and is confirmed after it, the lease stays
 // lost. The keys that it extended are released at the stated deadline, not before. Guards
-// Lease.extended: errAt; onTimer.
+// Lease.extended: errAtLocked; onTimer.
 func TestLostIsFinal(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second, Guard: time.Second})
@@ -240,7 +240,7 @@ func TestLostStaysLost(t *testing.T) {
 }
 
 // If so many nodes lack the token that no quorum can hold it, LOST follows with the extension
-// that finds this. Guards countReplies: `> spare`.
+// that finds this. Guards countRepliesLocked: `> spare`.
 func TestTokenGone(t *testing.T) {
 	for forgot, isLost := range map[int]bool{2: false, 3: true, 5: true} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {

@@ -54,7 +54,7 @@ func TestGrantedWhileHostIsJudged(t *testing.T) {
 
 // A lease that is confirmed while the host is judged also ages. If the missed time exceeds its
 // remaining time, it is lost: an expired lease never becomes valid again. Guards Lease.extended:
-// ageTo, and missed.
+// ageLocked, and missed.
 func TestConfirmedWhileHostIsJudged(t *testing.T) {
 	const ttl = 3 * time.Second
 	for missed, lapses := range map[time.Duration]bool{600 * ms: false, 2 * time.Second: true} {
@@ -109,7 +109,7 @@ func TestExpiredWhenHostIsJudged(t *testing.T) {
 }
 
 // If a lease is lost during an extension, no change of its deadline is reported. Guards
-// Lease.ageTo: held.
+// Lease.ageLocked: held.
 func TestLostWhenHostIsJudged(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		var moved atomic.Int32

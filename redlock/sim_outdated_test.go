@@ -221,7 +221,7 @@ func unreachableWhile(away *atomic.Bool) func(*redlock.Options) {
 }
 
 // If one node claims that all others were replaced, the others still vote. This holds for known
-// nodes, and for a daemon that has just started. Guards incarnationRegister.believed and
+// nodes, and for a daemon that has just started. Guards incarnationRegister.believedLocked and
 // settleTime.
 func TestLyingWordsSupersedeNoNode(t *testing.T) {
 	for _, n := range []int{3, 5} {

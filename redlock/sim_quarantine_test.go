@@ -89,7 +89,7 @@ func TestNewNodesWaitOnce(t *testing.T) {
 
 // A waiter is granted the lock after a quarantine, however short its ttl is and however slow the
 // nodes are. The round trips in which the nodes turn out to be ready are part of the quarantine.
-// Guards Lane.quarantineLeft: the quarantine whose time has passed.
+// Guards Lane.quarantineLeftLocked: the quarantine whose time has passed.
 func TestWaiterOutlastsQuarantine(t *testing.T) {
 	for _, c := range []struct{ nodeTimeout, trip, ttl time.Duration }{
 		{50 * ms, 48 * ms, redlock.MinTTL},

@@ -76,7 +76,7 @@ func TestReleaseReportsLoss(t *testing.T) {
 }
 
 // A lease that expired while the host was suspended is lost, not released. This holds even if its
-// timer, which stopped with the host, has not fired yet. Guards finish: lostAt.
+// timer, which stopped with the host, has not fired yet. Guards finish: lostAtLocked.
 func TestReleaseAfterSuspension(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, suspend := f.leaseOfSuspended(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
@@ -120,7 +120,7 @@ func isLost(l *redlock.Lease) bool {
 
 // The same holds if an extension is in progress, whether the nodes confirm it too late or not at
 // all. It holds even if a confirmation in time would have kept the lease valid. Guards
-// keeper.confirmed, keeper.retry: onTimer; Lease.extended: errAt.
+// keeper.confirmed, keeper.retry: onTimer; Lease.extended: errAtLocked.
 func TestLossAfterSuspensionDuringExtension(t *testing.T) {
 	for what, trouble := range map[string]func(*fleet){
 		"confirmed too late": func(f *fleet) { f.delay(each(0), func(int) time.Duration { return 250 * ms }) },

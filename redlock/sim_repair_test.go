@@ -55,7 +55,7 @@ func TestLeaseOutlivesAllNodes(t *testing.T) {
 }
 
 // A repaired node counts from the round after the repair. If three nodes lose the key at the same
-// time, the lease is lost, not repaired. Guards extension: toRepair.
+// time, the lease is lost, not repaired. Guards extension: toRepairLocked.
 func TestRepairIsNoVote(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
@@ -194,7 +194,7 @@ func TestLateRepairSetsNothing(t *testing.T) {
 }
 
 // If FORCE revoked the lock on one node, without a quorum, that node gets no repair, whether it
-// answers first or last. Guards toRepair, noteHeld.
+// answers first or last. Guards toRepairLocked, noteHeldLocked.
 func TestNoRepairAfterForce(t *testing.T) {
 	for node := range 3 {
 		simTest(t, 3, func(t *testing.T, f *fleet) {

@@ -292,7 +292,7 @@ func (c slowConn) Do(ctx context.Context, group []redlock.Command, replies []red
 }
 
 // One hung node does not shorten leases, although its reports are older than the allowed
-// staleness. Guards incarnationRegister.isSilent.
+// staleness. Guards incarnationRegister.isSilentLocked.
 func TestHungNodeShortensNoLease(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		kept := f.acquire(redlock.Request{Name: "kept", TTL: longest, Keep: true})

@@ -25,7 +25,7 @@ func deleted(key string) func(*redlocktest.Sim) {
 }
 
 // A lease that the nodes have lost is lost once, whatever else they report for it. The other
-// lease, which is undecided, is extended again. Guards extension.isDecided: refused.
+// lease, which is undecided, is extended again. Guards extension.isDecidedLocked: refused.
 func TestExtendedBesideLostLease(t *testing.T) {
 	togetherTest(t, func(t *testing.T, f *fleet, x, y *redlock.Lease) {
 		every(f.sims, deleted("redlock:x"))
@@ -41,7 +41,7 @@ func TestExtendedBesideLostLease(t *testing.T) {
 }
 
 // A confirmed lease is set again on a node that answers later, even if the other lease is still
-// undecided. Guards countReplies: toRepair.
+// undecided. Guards countRepliesLocked: toRepairLocked.
 func TestRepairedBesideUndecidedLease(t *testing.T) {
 	togetherTest(t, func(t *testing.T, f *fleet, x, y *redlock.Lease) {
 		every(f.sims[:2], deleted("redlock:y")) // the last answer decides y

@@ -73,9 +73,9 @@ func (l *Limits) Connect(uid int, c Connection, restored bool) (listing chan str
 func (l *Limits) AdmitConnection(uid int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.forgetIfIdle(uid)
-	u := l.user(uid)
-	if err := l.checkConnection(u); err != nil {
+	defer l.forgetIfIdleLocked(uid)
+	u := l.userLocked(uid)
+	if err := l.checkConnectionLocked(u); err != nil {
 		return err
 	}
 	l.open++
@@ -91,8 +91,8 @@ func (l *Limits) DismissConnection(uid int) {
 	})
 }
 
-// checkConnection returns why the user may not have one more connection. The caller holds mu.
-func (l *Limits) checkConnection(u *usage) error {
+// checkConnectionLocked returns why the user may not have one more connection. The caller holds mu.
+func (l *Limits) checkConnectionLocked(u *usage) error {
 	switch {
 	case locktable.IsAtBound(l.open, l.bounds.Connections):
 		return locktable.OverLimit("connections", l.bounds.Connections)
@@ -121,8 +121,8 @@ func (l *Limits) Connections() int {
 func (l *Limits) Unread(uid int) (bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.forgetIfIdle(uid)
-	for c := range l.user(uid).connections {
+	defer l.forgetIfIdleLocked(uid)
+	for c := range l.userLocked(uid).connections {
 		bytes += c.Unread()
 	}
 	return bytes
@@ -133,8 +133,8 @@ func (l *Limits) Unread(uid int) (bytes int) {
 func (l *Limits) BeginQuery(uid int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.forgetIfIdle(uid)
-	u := l.user(uid)
+	defer l.forgetIfIdleLocked(uid)
+	u := l.userLocked(uid)
 	if locktable.IsAtBound(u.queries, l.bounds.WaitersPerUser) {
 		return locktable.OverLimit("waiters_per_user", l.bounds.WaitersPerUser)
 	}
@@ -151,12 +151,12 @@ func (l *Limits) EndQuery(uid int) {
 func (l *Limits) update(uid int, by func(*usage)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.forgetIfIdle(uid)
-	by(l.user(uid))
+	defer l.forgetIfIdleLocked(uid)
+	by(l.userLocked(uid))
 }
 
-// user returns the usage of a user. The caller holds mu.
-func (l *Limits) user(uid int) *usage {
+// userLocked returns the usage of a user. The caller holds mu.
+func (l *Limits) userLocked(uid int) *usage {
 	u := l.users[uid]
 	if u == nil {
 		u = &usage{connections: map[Connection]struct{}{}, listing: make(chan struct{}, 1)}
@@ -165,8 +165,8 @@ func (l *Limits) user(uid int) *usage {
 	return u
 }
 
-// forgetIfIdle removes a user whose usage is zero. The caller holds mu.
-func (l *Limits) forgetIfIdle(uid int) {
+// forgetIfIdleLocked removes a user whose usage is zero. The caller holds mu.
+func (l *Limits) forgetIfIdleLocked(uid int) {
 	if u := l.users[uid]; u != nil && u.isIdle() {
 		delete(l.users, uid)
 	}

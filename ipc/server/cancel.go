@@ -11,7 +11,7 @@ import (
 func (s *Server) CancelVerbs(cause error, verbs ...ipc.Verb) {
 	for _, c := range s.allConns() {
 		c.inflight.mu.Lock()
-		c.inflight.cancelIf(cause, func(call *Call) bool { return slices.Contains(verbs, call.Verb) })
+		c.inflight.cancelIfLocked(cause, func(call *Call) bool { return slices.Contains(verbs, call.Verb) })
 		c.inflight.mu.Unlock()
 	}
 }

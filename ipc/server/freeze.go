@@ -50,7 +50,7 @@ func (s *Server) Freeze(ctx context.Context, options FreezeOptions) error {
 	f := &freezeState{FreezeOptions: options, done: make(chan struct{})}
 	defer close(f.done)
 	s.freezing = f
-	s.setStopping(options.Bye)
+	s.setStoppingLocked(options.Bye)
 	s.mu.Unlock()
 	for _, c := range s.allConns() {
 		c.freezing.Store(true)

@@ -67,20 +67,20 @@ func (cs *inflight) beginAnswer(call *Call) answerState {
 	case call.answerRecorded: // recordsAnswer has counted it
 	case cs.frozen:
 		call.answered = true
-		cs.forget(call)
+		cs.forgetLocked(call)
 		return answerDropped
 	default:
 		cs.answering++
 	}
 	call.answered = true
 	if call.Tag != "" { // without a tag, it blocks the next call until endAnswer
-		cs.forget(call)
+		cs.forgetLocked(call)
 	}
 	return answerSent
 }
 
-// forget removes the call, before it is reused. The caller holds mu.
-func (cs *inflight) forget(call *Call) {
+// forgetLocked removes the call, before it is reused. The caller holds mu.
+func (cs *inflight) forgetLocked(call *Call) {
 	if cs.untagged == call {
 		cs.untagged = nil
 	}
@@ -152,7 +152,7 @@ func (cs *inflight) cancel(tag string, cause error) bool {
 	if call == nil {
 		return false
 	}
-	call.cancelWith(cause)
+	call.cancelWithLocked(cause)
 	return true
 }
 
@@ -163,24 +163,24 @@ func (cs *inflight) cancelAll(cause error) {
 	if cs.cancelCause == nil {
 		cs.cancelCause = cause
 	}
-	cs.cancelIf(cause, func(*Call) bool { return true })
+	cs.cancelIfLocked(cause, func(*Call) bool { return true })
 }
 
-// cancelIf ends the contexts of the calls for which is returns true. The caller holds mu.
-func (cs *inflight) cancelIf(cause error, is func(*Call) bool) {
+// cancelIfLocked ends the contexts of the calls for which is returns true. The caller holds mu.
+func (cs *inflight) cancelIfLocked(cause error, is func(*Call) bool) {
 	for _, call := range cs.tagged {
 		if is(call) {
-			call.cancelWith(cause)
+			call.cancelWithLocked(cause)
 		}
 	}
 	if cs.untagged != nil && is(cs.untagged) {
-		cs.untagged.cancelWith(cause)
+		cs.untagged.cancelWithLocked(cause)
 	}
 }
 
-// cancelWith cancels the call. The caller holds inflight.mu. (Cancelling runs no other code under
+// cancelWithLocked cancels the call. The caller holds inflight.mu. (Cancelling runs no other code under
 // the mutex: context.AfterFunc and the like start goroutines of their own.)
-func (call *Call) cancelWith(cause error) {
+func (call *Call) cancelWithLocked(cause error) {
 	if call.cause == nil {
 		call.cause = cause
 	}

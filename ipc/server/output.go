@@ -68,7 +68,7 @@ func (o *output) queue(lines []byte, r *ipc.Response) (write bool, err error) {
 	case o.err != nil:
 		return false, nil
 	case o.size.Load() >= int64(o.limit):
-		o.failWith(ErrSlow)
+		o.failWithLocked(ErrSlow)
 		return false, ErrSlow
 	case o.pending == nil:
 		o.pending = newBuffer()
@@ -77,11 +77,11 @@ func (o *output) queue(lines []byte, r *ipc.Response) (write bool, err error) {
 	o.pending.b = append(o.pending.b, lines...)
 	o.pending.b = r.AppendTo(o.pending.b)
 	o.size.Add(int64(len(o.pending.b) - before))
-	return o.begin(), nil
+	return o.beginLocked(), nil
 }
 
-// begin reports whether the caller has to write now. The caller holds mu.
-func (o *output) begin() bool {
+// beginLocked reports whether the caller has to write now. The caller holds mu.
+func (o *output) beginLocked() bool {
 	if o.writing || o.corked || o.pending == nil {
 		return false
 	}
@@ -99,7 +99,7 @@ func (o *output) cork() {
 func (o *output) uncork() {
 	o.mu.Lock()
 	o.corked = false
-	write := o.begin()
+	write := o.beginLocked()
 	o.mu.Unlock()
 	if write {
 		o.flush()
@@ -138,7 +138,7 @@ func (o *output) stop(err error) bool {
 	if o.err != nil {
 		return false
 	}
-	o.failWith(err)
+	o.failWithLocked(err)
 	return true
 }
 
@@ -152,8 +152,8 @@ func (o *output) failure() error {
 	return o.err
 }
 
-// failWith ends the output. The caller holds mu.
-func (o *output) failWith(err error) {
+// failWithLocked ends the output. The caller holds mu.
+func (o *output) failWithLocked(err error) {
 	o.err = err
 	if o.pending != nil {
 		o.size.Add(-int64(len(o.pending.b)))

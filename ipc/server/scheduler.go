@@ -81,7 +81,7 @@ func (s *scheduler) join(peer Peer) *userShare {
 	now, key := s.now(), userKey{peer.UID, peer.Known}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sweep(now)
+	s.sweepLocked(now)
 	u := s.users[key]
 	if u == nil {
 		u = &userShare{scheduler: s, nextForSlot: make(chan struct{}, 1)}
@@ -99,9 +99,9 @@ func (s *scheduler) leave(u *userShare) {
 	u.refs--
 }
 
-// sweep forgets users without connections and debts, except the user that was active last: its
+// sweepLocked forgets users without connections and debts, except the user that was active last: its
 // return is not a switch to another user. The caller holds mu.
-func (s *scheduler) sweep(now time.Duration) {
+func (s *scheduler) sweepLocked(now time.Duration) {
 	if now-s.sweptAt < activityWindow {
 		return
 	}

@@ -100,7 +100,7 @@ func (s *Server) serve(c *Conn) {
 func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) error {
 	s.mu.Lock()
 	if !s.stopping {
-		s.setStopping(bye)
+		s.setStoppingLocked(bye)
 	}
 	s.mu.Unlock()
 	for _, c := range s.allConns() {
@@ -123,8 +123,8 @@ func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) 
 	return ctx.Err()
 }
 
-// setStopping ends accepting. The caller holds mu.
-func (s *Server) setStopping(bye func(Session) *ipc.Response) {
+// setStoppingLocked ends accepting. The caller holds mu.
+func (s *Server) setStoppingLocked(bye func(Session) *ipc.Response) {
 	s.stopping, s.bye, s.empty = true, bye, make(chan struct{})
 	if len(s.conns) == 0 {
 		close(s.empty)

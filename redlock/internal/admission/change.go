@@ -119,12 +119,12 @@ func (c *change) next(node int, s Stage, now, maxTTL time.Duration, votes func(i
 		if s.serves(c.old) && s.Step != Begun { // otherwise this change is done, or another is in progress
 			to = c.stage()
 		}
-	case s.Step < Done && c.after.Has(node) && c.evidence(now, maxTTL) != 0:
+	case s.Step < Done && c.after.Has(node) && c.evidenceLocked(now, maxTTL) != 0:
 		to.Step, isDone = Done, true
-	case s.Step == Begun && c.before.Has(node) && c.isCommitting():
+	case s.Step == Begun && c.before.Has(node) && c.isCommittingLocked():
 		to.Step = Committed
 	}
-	if to != s && !c.isTurnOf(node, to, now, votes) {
+	if to != s && !c.isTurnOfLocked(node, to, now, votes) {
 		return s, false
 	}
 	return to, isDone
@@ -134,8 +134,8 @@ func (c *change) next(node int, s Stage, now, maxTTL time.Duration, votes func(i
 // that reach the first one know its new epoch, and their calls succeed there again.
 const stepInterval = 2 * LookInterval
 
-// isTurnOf reports whether no other node gets the stage first, or has just got it. The caller holds mu.
-func (c *change) isTurnOf(node int, to Stage, now time.Duration, votes func(int) bool) bool {
+// isTurnOfLocked reports whether no other node gets the stage first, or has just got it. The caller holds mu.
+func (c *change) isTurnOfLocked(node int, to Stage, now time.Duration, votes func(int) bool) bool {
 	for other := range c.seen {
 		seen := &c.seen[other]
 		switch {
@@ -144,15 +144,15 @@ func (c *change) isTurnOf(node int, to Stage, now time.Duration, votes func(int)
 			if now-seen.since < stepInterval {
 				return false
 			}
-		case other < node && c.getsStage(other, to):
+		case other < node && c.getsStageLocked(other, to):
 			return false
 		}
 	}
 	return true
 }
 
-// getsStage reports whether a node must get a stage at some time. The caller holds mu.
-func (c *change) getsStage(node int, to Stage) bool {
+// getsStageLocked reports whether a node must get a stage at some time. The caller holds mu.
+func (c *change) getsStageLocked(node int, to Stage) bool {
 	switch to.Step {
 	case Done:
 		return c.after.Has(node) && !c.isDone(c.seen[node].stage)
@@ -162,16 +162,16 @@ func (c *change) getsStage(node int, to Stage) bool {
 	return c.before.Has(node) && !c.isDone(c.seen[node].stage) && (to.Step != Committed || c.seen[node].stage.isOf(c.old, c.new))
 }
 
-// isCommitting reports whether this host commits the change: the operator wants it, or another host
+// isCommittingLocked reports whether this host commits the change: the operator wants it, or another host
 // has begun to. The caller holds mu.
-func (c *change) isCommitting() bool {
+func (c *change) isCommittingLocked() bool {
 	return c.commits || slices.ContainsFunc(c.seen, func(seen sighting) bool { return c.refusesOld(seen.stage) })
 }
 
-// evidence returns the nodes that show that every lock of an old host has expired; none if there are
+// evidenceLocked returns the nodes that show that every lock of an old host has expired; none if there are
 // too few. Then a majority of the old list refused old hosts at an instant, and has kept its data
 // until max_ttl later. The caller holds mu.
-func (c *change) evidence(now, maxTTL time.Duration) (nodes quorum.Set) {
+func (c *change) evidenceLocked(now, maxTTL time.Duration) (nodes quorum.Set) {
 	for _, candidate := range c.seen {
 		if !c.refusesOld(candidate.stage) {
 			continue
@@ -230,7 +230,7 @@ func (c *change) complete(node int, s Stage, word string, now, maxTTL time.Durat
 		}
 		return s, false
 	}
-	evidence, read := c.evidence(now, maxTTL), quorum.Set(0)
+	evidence, read := c.evidenceLocked(now, maxTTL), quorum.Set(0)
 	for other := range c.seen {
 		otherWord, stage := sources.stageOf(other)
 		if other == node {

@@ -124,7 +124,7 @@ func (f *Fleet) look(looks ...string) {
 
 // Every lock of an old host has expired if a majority of the old list refused such hosts at one
 // instant, and has kept its data until max_ttl (10 s) later. Guards
-// change.evidence, change.note.
+// change.evidenceLocked, change.note.
 func TestEvidence(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -145,14 +145,14 @@ func TestEvidence(t *testing.T) {
 	} {
 		f := changing("a b c- d+")
 		f.look(c.looks...)
-		if got := f.change.evidence(time.Hour, 10*time.Second) != 0; got != c.want {
+		if got := f.change.evidenceLocked(time.Hour, 10*time.Second) != 0; got != c.want {
 			t.Errorf("%s: evidence is %v", c.what, got)
 		}
 	}
 }
 
 // A node gets its next stage when it is its turn, and not before. Guards change.next,
-// change.isTurnOf.
+// change.isTurnOfLocked.
 func TestNextStage(t *testing.T) {
 	votes := func(int) bool { return true }
 	for _, c := range []struct {

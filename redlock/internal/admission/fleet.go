@@ -159,7 +159,7 @@ func (m *Member) Applied(state State, at time.Duration) (lookAt []int) {
 		f.losses[m.index] = CounterLoss{}
 	}
 	if state == Ready {
-		f.noteVoter(m.index)
+		f.noteVoterLocked(m.index)
 	}
 	f.mu.Unlock()
 	if state == Refused {
@@ -198,11 +198,11 @@ func (l *CounterLoss) contains(turn uint64) bool {
 func (f *Fleet) CounterLoss(node int) CounterLoss {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.counterLoss(node)
+	return f.counterLossLocked(node)
 }
 
-// counterLoss is CounterLoss for callers that hold mu.
-func (f *Fleet) counterLoss(node int) CounterLoss {
+// counterLossLocked is CounterLoss for callers that hold mu.
+func (f *Fleet) counterLossLocked(node int) CounterLoss {
 	loss := f.losses[node]
 	loss.Lost = loss.Lost && f.connected[node]
 	return loss
@@ -233,7 +233,7 @@ func (f *Fleet) noteTotalLoss() {
 	defer f.mu.Unlock()
 	losses := make([]CounterLoss, len(f.losses))
 	for i := range losses {
-		losses[i] = f.counterLoss(i)
+		losses[i] = f.counterLossLocked(i)
 	}
 	for _, loss := range losses {
 		if !loss.Lost {
@@ -287,7 +287,7 @@ func (f *Fleet) elsewhereNames() (names []string) {
 // that votes by now has also lost its own since then.
 func (f *Fleet) areAllNew(node int) bool {
 	f.mu.Lock()
-	loss, lastLost := f.counterLoss(node), append([]uint64(nil), f.lastLost...)
+	loss, lastLost := f.counterLossLocked(node), append([]uint64(nil), f.lastLost...)
 	f.mu.Unlock()
 	for i := range f.members {
 		if i != node && f.register.votes(i) && lastLost[i] < loss.first {
@@ -302,15 +302,15 @@ func (f *Fleet) forgetAnnouncedLoss() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.losses {
-		if f.counterLoss(i).Lost {
+		if f.counterLossLocked(i).Lost {
 			return
 		}
 	}
 	f.announced = false
 }
 
-// noteVoter records that a node has a vote. The caller holds mu.
-func (f *Fleet) noteVoter(node int) {
+// noteVoterLocked records that a node has a vote. The caller holds mu.
+func (f *Fleet) noteVoterLocked(node int) {
 	f.voted |= quorum.Of(node)
 	f.isInUse = f.isInUse || f.lastLost[node] == 0 || f.lists[0].Decides(f.voted)
 }

@@ -81,7 +81,7 @@ func (r *incarnationRegister) noteSeen(node int, word string, at time.Duration) 
 	if isNew = r.seen[node] != word && isWord(word); isNew {
 		r.seen[node] = word
 	}
-	r.review(at)
+	r.reviewLocked(at)
 	switch {
 	case !r.superseded[node].Load():
 		return isNew, nil
@@ -96,8 +96,8 @@ func (r *incarnationRegister) noteSeen(node int, word string, at time.Duration) 
 func (r *incarnationRegister) noteReports(from int, reports string, at time.Duration) (superseded []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.parseReports(from, reports)
-	return r.review(at)
+	r.parseReportsLocked(from, reports)
+	return r.reviewLocked(at)
 }
 
 // noteLook does what noteReports does, and also records whether the node was admitted when it was
@@ -105,9 +105,9 @@ func (r *incarnationRegister) noteReports(from int, reports string, at time.Dura
 func (r *incarnationRegister) noteLook(from int, reports string, voting bool, asked, at time.Duration) (superseded []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.parseReports(from, reports)
+	r.parseReportsLocked(from, reports)
 	r.voting[from], r.voted[from], r.lookedAt[from] = voting, voting || r.voted[from], asked
-	return r.review(at)
+	return r.reviewLocked(at)
 }
 
 // Freshness is how recent this process's knowledge of the nodes' reports was when it sent a
@@ -133,7 +133,7 @@ func (r *incarnationRegister) freshness(at time.Duration) (f Freshness, supersed
 	for node, voting := range r.voting {
 		switch {
 		case !voting:
-		case r.isSilent(node, at):
+		case r.isSilentLocked(node, at):
 			f.Silent |= quorum.Of(node)
 			f.SilentSince = min(f.SilentSince, r.lookedAt[node])
 		default:
@@ -141,14 +141,14 @@ func (r *incarnationRegister) freshness(at time.Duration) (f Freshness, supersed
 		}
 	}
 	if f.Silent != 0 {
-		superseded = r.review(at)
+		superseded = r.reviewLocked(at)
 	}
 	return f, superseded
 }
 
-// isSilent reports whether the node's reports are older than maxStaleness: it hangs, or this
+// isSilentLocked reports whether the node's reports are older than maxStaleness: it hangs, or this
 // process or host was stopped. The caller holds mu.
-func (r *incarnationRegister) isSilent(node int, at time.Duration) bool {
+func (r *incarnationRegister) isSilentLocked(node int, at time.Duration) bool {
 	return at-r.lookedAt[node] > maxStaleness
 }
 
@@ -160,7 +160,7 @@ func (r *incarnationRegister) noteNotVoting(node int, at time.Duration) (superse
 		return nil
 	}
 	r.voting[node] = false
-	return r.review(at)
+	return r.reviewLocked(at)
 }
 
 // votes reports whether a node was admitted and can be reached, as far as this process knows.
@@ -170,8 +170,8 @@ func (r *incarnationRegister) votes(node int) bool {
 	return r.voting[node]
 }
 
-// parseReports parses reports. The caller holds mu.
-func (r *incarnationRegister) parseReports(from int, reports string) {
+// parseReportsLocked parses reports. The caller holds mu.
+func (r *incarnationRegister) parseReportsLocked(from int, reports string) {
 	clear(r.reported[from])
 	for entry := range strings.SplitSeq(reports, ",") {
 		name, word, _ := strings.Cut(entry, "=")
@@ -182,11 +182,11 @@ func (r *incarnationRegister) parseReports(from int, reports string) {
 	}
 }
 
-// review decides which words are believed. It returns the nodes that became superseded by that.
+// reviewLocked decides which words are believed. It returns the nodes that became superseded by that.
 // The caller holds mu.
-func (r *incarnationRegister) review(at time.Duration) (superseded []int) {
+func (r *incarnationRegister) reviewLocked(at time.Duration) (superseded []int) {
 	for node, seen := range r.seen {
-		if last := r.believed(node, at); r.latest[node] != last {
+		if last := r.believedLocked(node, at); r.latest[node] != last {
 			r.latest[node] = last
 			for l := range r.lists {
 				r.knownFrom[l][node] = 0
@@ -198,7 +198,7 @@ func (r *incarnationRegister) review(at time.Duration) (superseded []int) {
 			superseded = append(superseded, node)
 		}
 		for l, list := range r.lists {
-			switch enough := list.Blocks(r.reporters(node, r.latest[node])); { // each quorum has one of them
+			switch enough := list.Blocks(r.reportersLocked(node, r.latest[node])); { // each quorum has one of them
 			case !enough: // or no longer: another host wrote another word there at the same time
 				r.knownFrom[l][node] = 0
 			case r.knownFrom[l][node] == 0:
@@ -209,12 +209,12 @@ func (r *incarnationRegister) review(at time.Duration) (superseded []int) {
 	return superseded
 }
 
-// believed returns the latest word of a node that its lane has seen, or that others report
+// believedLocked returns the latest word of a node that its lane has seen, or that others report
 // without too many dissenters. The caller holds mu.
-func (r *incarnationRegister) believed(node int, at time.Duration) string {
+func (r *incarnationRegister) believedLocked(node int, at time.Duration) string {
 	word := r.seen[node]
 	for from := range r.reported {
-		if other := r.reported[from][node]; isLater(other, word) && !r.decide(r.dissenters(node, other, at)|quorum.Of(node)) {
+		if other := r.reported[from][node]; isLater(other, word) && !r.decide(r.dissentersLocked(node, other, at)|quorum.Of(node)) {
 			word = other
 		}
 	}
@@ -226,19 +226,19 @@ func (r *incarnationRegister) decide(nodes quorum.Set) bool {
 	return !slices.ContainsFunc(r.lists, func(list quorum.System) bool { return !list.Decides(nodes) })
 }
 
-// dissenters returns the other nodes that may vote, answer, and do not report the word. The caller
+// dissentersLocked returns the other nodes that may vote, answer, and do not report the word. The caller
 // holds mu.
-func (r *incarnationRegister) dissenters(node int, word string, at time.Duration) (nodes quorum.Set) {
+func (r *incarnationRegister) dissentersLocked(node int, word string, at time.Duration) (nodes quorum.Set) {
 	for from, voting := range r.voting {
-		if from != node && voting && !r.isSilent(from, at) && isLater(word, r.reported[from][node]) {
+		if from != node && voting && !r.isSilentLocked(from, at) && isLater(word, r.reported[from][node]) {
 			nodes |= quorum.Of(from)
 		}
 	}
 	return nodes
 }
 
-// reporters returns the other nodes that report the word or a later one. The caller holds mu.
-func (r *incarnationRegister) reporters(node int, word string) (nodes quorum.Set) {
+// reportersLocked returns the other nodes that report the word or a later one. The caller holds mu.
+func (r *incarnationRegister) reportersLocked(node int, word string) (nodes quorum.Set) {
 	for from := range r.reported {
 		if from != node && !isLater(word, r.reported[from][node]) {
 			nodes |= quorum.Of(from)
@@ -269,15 +269,15 @@ func (r *incarnationRegister) isCutOff(node int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for other := range r.reported {
-		if other != node && !r.voted[other] && r.isReachedByAny(other) && isLater(r.latest[node], r.reported[other][node]) {
+		if other != node && !r.voted[other] && r.isReachedByAnyLocked(other) && isLater(r.latest[node], r.reported[other][node]) {
 			return true
 		}
 	}
 	return false
 }
 
-// isReachedByAny reports whether any host has reached a node. The caller holds mu.
-func (r *incarnationRegister) isReachedByAny(node int) bool {
+// isReachedByAnyLocked reports whether any host has reached a node. The caller holds mu.
+func (r *incarnationRegister) isReachedByAnyLocked(node int) bool {
 	return r.seen[node] != "" || slices.ContainsFunc(r.reported, func(words []string) bool { return words[node] != "" })
 }
 

@@ -51,23 +51,23 @@ func (f *Fleet) Progress(now time.Duration) (p Progress) {
 	switch {
 	case next.Decides(done) && c.after&votes&^done == 0:
 		p.Step = Done
-	case c.isCommitting():
+	case c.isCommittingLocked():
 		p.Step, p.Behind = Committed, c.after&votes&^done
 		if !old.Decides(committed) {
 			p.Behind = c.before & votes &^ committed
 		}
-		p.Left = c.left(now, f.LongestTTL())
+		p.Left = c.leftLocked(now, f.LongestTTL())
 	default:
-		if p.Behind = votes&^begun | c.justBegun(now); p.Behind == 0 && old.Decides(begun) && next.Decides(begun) {
+		if p.Behind = votes&^begun | c.justBegunLocked(now); p.Behind == 0 && old.Decides(begun) && next.Decides(begun) {
 			p.Step = Begun
 		}
 	}
 	return p
 }
 
-// justBegun returns the nodes that hosts with the old list may not have seen in this change yet: see
+// justBegunLocked returns the nodes that hosts with the old list may not have seen in this change yet: see
 // HostReport. The caller holds mu.
-func (c *change) justBegun(now time.Duration) (nodes quorum.Set) {
+func (c *change) justBegunLocked(now time.Duration) (nodes quorum.Set) {
 	for node, seen := range c.seen {
 		if c.before.Has(node) && seen.stage.isOf(c.old, c.new) && now-seen.since < reportTime {
 			nodes |= quorum.Of(node)
@@ -76,8 +76,8 @@ func (c *change) justBegun(now time.Duration) (nodes quorum.Set) {
 	return nodes
 }
 
-// left returns the time until the evidence can be complete, if no node fails. The caller holds mu.
-func (c *change) left(now, maxTTL time.Duration) time.Duration {
+// leftLocked returns the time until the evidence can be complete, if no node fails. The caller holds mu.
+func (c *change) leftLocked(now, maxTTL time.Duration) time.Duration {
 	var refusing quorum.Set
 	var from time.Duration
 	for node, seen := range c.seen {
@@ -134,7 +134,7 @@ func (f *Fleet) CanUndo() error {
 	}
 	f.change.mu.Lock()
 	defer f.change.mu.Unlock()
-	_, ok := f.change.begunByOthers()
+	_, ok := f.change.begunByOthersLocked()
 	switch {
 	case slices.ContainsFunc(f.change.seen, func(seen sighting) bool { return seen.stage.Old == f.change.old && seen.stage.Step >= Committed }):
 		return ErrCommitted
@@ -144,8 +144,8 @@ func (f *Fleet) CanUndo() error {
 	return nil
 }
 
-// begunByOthers returns a change of this host's list that has begun. The caller holds mu.
-func (c *change) begunByOthers() (Stage, bool) {
+// begunByOthersLocked returns a change of this host's list that has begun. The caller holds mu.
+func (c *change) begunByOthersLocked() (Stage, bool) {
 	i := slices.IndexFunc(c.seen, func(s sighting) bool { return s.stage.Step == Begun && s.stage.Old == c.old })
 	if i < 0 {
 		return Stage{}, false
@@ -162,7 +162,7 @@ func (f *Fleet) Undo(now time.Duration) error {
 	c := f.change
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.undoes, _ = c.begunByOthers()
+	c.undoes, _ = c.begunByOthersLocked()
 	c.undoneBy = now + time.Duration(2+len(f.members))*2*stepInterval
 	return nil
 }

@@ -145,7 +145,7 @@ func (l *Limiter) withdraw(w *waitingAttempt) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.underWay--
-		l.admit()
+		l.admitLocked()
 	}
 }
 
@@ -163,8 +163,8 @@ func (l *Limiter) Leave() {
 	defer l.mu.Unlock()
 	l.underWay--
 	l.votedAt = time.Now()
-	l.grow()
-	l.admit()
+	l.growLocked()
+	l.admitLocked()
 }
 
 // LeaveWithoutQuorum returns the place of an attempt that began at start and met no
@@ -215,37 +215,37 @@ func (l *Limiter) leftWithoutQuorum(now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.underWay--
-	l.shrink(now)
-	l.admit()
+	l.shrinkLocked(now)
+	l.admitLocked()
 }
 
-// shrink reduces the limit, once for all attempts that began at about the same time. The caller
+// shrinkLocked reduces the limit, once for all attempts that began at about the same time. The caller
 // holds mu.
-func (l *Limiter) shrink(now time.Duration) {
+func (l *Limiter) shrinkLocked(now time.Duration) {
 	if now-l.shrunkAt >= l.timeout {
 		l.limit, l.voted, l.shrunkAt = max(l.limit/2, minAttempts), 0, now
 	}
 }
 
-// grow counts an attempt that met a quorum. The caller holds mu.
-func (l *Limiter) grow() {
+// growLocked counts an attempt that met a quorum. The caller holds mu.
+func (l *Limiter) growLocked() {
 	if l.voted++; l.voted >= l.limit {
 		l.limit, l.voted = min(l.limit+attemptsStep, maxAttempts), 0
 	}
 }
 
-// admit gives free places to waiting attempts. The caller holds mu.
-func (l *Limiter) admit() {
+// admitLocked gives free places to waiting attempts. The caller holds mu.
+func (l *Limiter) admitLocked() {
 	for len(l.users) > 0 && l.underWay < l.limit {
-		if w := l.next(); !w.isWithdrawn {
+		if w := l.nextLocked(); !w.isWithdrawn {
 			close(w.admitted)
 			l.underWay++
 		}
 	}
 }
 
-// next removes the first attempt of the user whose turn it is. The caller holds mu.
-func (l *Limiter) next() *waitingAttempt {
+// nextLocked removes the first attempt of the user whose turn it is. The caller holds mu.
+func (l *Limiter) nextLocked() *waitingAttempt {
 	user := l.users[0]
 	w, rest := l.waiting[user][0], l.waiting[user][1:]
 	l.users = l.users[1:]

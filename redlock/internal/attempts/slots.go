@@ -18,7 +18,7 @@ func (s *Slots) Reserve(key string, preferred int32, slots int, jitter func(stri
 	start := int(jitter(key, time.Duration(slots)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	taken := s.reserved(key)
+	taken := s.reservedLocked(key)
 	slot = preferred
 	for i := 0; (slot == 0 || taken[slot]) && i < slots; i++ {
 		slot = int32((start+i)%slots + 1)
@@ -34,11 +34,11 @@ func (s *Slots) Hold(key string, slot int32) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reserved(key)[slot] = true
+	s.reservedLocked(key)[slot] = true
 }
 
-// reserved returns the reservations of one key. The caller holds mu.
-func (s *Slots) reserved(key string) map[int32]bool {
+// reservedLocked returns the reservations of one key. The caller holds mu.
+func (s *Slots) reservedLocked(key string) map[int32]bool {
 	if s.taken == nil {
 		s.taken = map[string]map[int32]bool{}
 	}

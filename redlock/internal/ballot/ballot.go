@@ -80,15 +80,15 @@ func (b *Ballot) Vote(voter int, replies []redis.Reply, failure *node.Error) {
 	if b.isClosed {
 		return
 	}
-	b.count(voter, replies, failure)
-	if b.isDecided() {
+	b.countLocked(voter, replies, failure)
+	if b.isDecidedLocked() {
 		b.isClosed = true
 		close(b.decided)
 	}
 }
 
-// count counts one node's answer. The caller holds mu.
-func (b *Ballot) count(voter int, replies []redis.Reply, failure *node.Error) {
+// countLocked counts one node's answer. The caller holds mu.
+func (b *Ballot) countLocked(voter int, replies []redis.Reply, failure *node.Error) {
 	a := &b.Answers[voter]
 	if failure != nil {
 		a.Verdict, a.Failure = Failed, failure
@@ -148,10 +148,10 @@ func areRaised(replies []redis.Reply) bool {
 	return true
 }
 
-// isDecided reports whether no further answer can change the outcome or its reason. A ballot that
+// isDecidedLocked reports whether no further answer can change the outcome or its reason. A ballot that
 // cannot be won means "held" once a quorum has voted, and "no quorum" once no quorum can vote. So
 // it never waits for the timeout if every node that is up has voted. The caller holds mu.
-func (b *Ballot) isDecided() bool {
+func (b *Ballot) isDecidedLocked() bool {
 	switch {
 	case b.WaitsForAll:
 		return b.Granted|b.Refused|b.Failed == quorum.First(len(b.Answers))
@@ -185,7 +185,7 @@ func (b *Ballot) timeOut(timeout time.Duration, lanes []*node.Lane) {
 	b.isClosed = true
 	for i := range b.Answers {
 		if b.Answers[i].Verdict == unanswered {
-			b.count(i, nil, &node.Error{Node: lanes[i].Name(), Op: b.Op, Failure: node.FailedTimeout, Err: node.Silence(timeout)})
+			b.countLocked(i, nil, &node.Error{Node: lanes[i].Name(), Op: b.Op, Failure: node.FailedTimeout, Err: node.Silence(timeout)})
 		}
 	}
 }
@@ -237,7 +237,7 @@ func (b *Ballot) NoteUnreachable(lanes []*node.Lane) {
 			continue
 		}
 		if failure := lanes[i].Unreachable(b.Op); failure != nil {
-			b.count(i, nil, failure)
+			b.countLocked(i, nil, failure)
 		}
 	}
 }

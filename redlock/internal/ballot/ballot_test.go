@@ -92,7 +92,7 @@ func stateOf(b *Ballot) ending {
 }
 
 // For each order of answers, a ballot is decided by exactly the answer after which no further
-// answers could change the result: of 1 to 7 nodes, and of two lists of nodes. Guards isDecided, Won
+// answers could change the result: of 1 to 7 nodes, and of two lists of nodes. Guards isDecidedLocked, Won
 // and LacksQuorum.
 func TestBallotDecides(t *testing.T) {
 	for nodes := 1; nodes <= 7; nodes++ {

@@ -225,7 +225,7 @@ func (l *Lane) repeatPending(ctx context.Context, conn redis.Conn) error {
 func (l *Lane) nextPending() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dropExpired()
+	l.dropExpiredLocked()
 	l.trip.commands = l.trip.commands[:0]
 	var tokens []string
 	for token := range l.pending {

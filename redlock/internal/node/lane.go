@@ -212,7 +212,7 @@ func (l *Lane) Do(c Call, now time.Duration) {
 		return // there is nothing to release, and no caller waits
 	}
 	l.mu.Lock()
-	failure := l.enqueue(&c, now)
+	failure := l.enqueueLocked(&c, now)
 	l.mu.Unlock()
 	switch {
 	case failure == nil:
@@ -241,15 +241,15 @@ func (l *Lane) LookSoon() {
 	l.Wake()
 }
 
-// enqueue queues c, or returns why it cannot. The caller holds mu.
-func (l *Lane) enqueue(c *Call, now time.Duration) *Error {
+// enqueueLocked queues c, or returns why it cannot. The caller holds mu.
+func (l *Lane) enqueueLocked(c *Call, now time.Duration) *Error {
 	switch {
-	case !l.isConnected():
+	case !l.isConnectedLocked():
 		l.addPendingLocked(c)
 		return l.failure(c, FailedDown, l.reason)
 	case c.IsRelease(): // never dropped; bounded by the acquires that were admitted
 	case l.state != Ready:
-		return l.failure(c, failureOf(l.state), l.whyNoVote(l.quarantineLeft(now)))
+		return l.failure(c, failureOf(l.state), l.whyNoVoteLocked(l.quarantineLeftLocked(now)))
 	case c.Urgent && len(l.urgent) < maxUrgent:
 		l.urgent = append(l.urgent, *c)
 		return nil
@@ -263,8 +263,8 @@ func (l *Lane) enqueue(c *Call, now time.Duration) *Error {
 	return nil
 }
 
-// isConnected reports whether a release can be sent. The caller holds mu.
-func (l *Lane) isConnected() bool { return l.state != Down && l.state != Connecting }
+// isConnectedLocked reports whether a release can be sent. The caller holds mu.
+func (l *Lane) isConnectedLocked() bool { return l.state != Down && l.state != Connecting }
 
 // addPendingLocked adds a release to the pending ones if its token may be on the node.
 func (l *Lane) addPendingLocked(c *Call) {
@@ -473,15 +473,15 @@ func (l *Lane) failWaiting(reason error) {
 		waiting[i].markNotSent(l.index)
 		l.addPendingLocked(&waiting[i])
 	}
-	l.dropExpired()
+	l.dropExpiredLocked()
 	l.mu.Unlock()
 	for i := range waiting {
 		waiting[i].answer(l.index, nil, l.failure(&waiting[i], FailedDown, reason))
 	}
 }
 
-// dropExpired forgets pending releases whose keys have expired. The caller holds mu.
-func (l *Lane) dropExpired() {
+// dropExpiredLocked forgets pending releases whose keys have expired. The caller holds mu.
+func (l *Lane) dropExpiredLocked() {
 	now := l.clock()
 	if now-l.pendingSwept < pendingSweep {
 		return

@@ -60,7 +60,7 @@ func (l *Lane) currentStatus() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	status := l.statusLocked()
-	if l.isConnected() && l.farTrip == 0 && l.oldestSentAt != 0 && now-l.oldestSentAt > l.timing.answer {
+	if l.isConnectedLocked() && l.farTrip == 0 && l.oldestSentAt != 0 && now-l.oldestSentAt > l.timing.answer {
 		status.State, status.Reason = Down, Silence(now-l.oldestSentAt)
 	}
 	return status
@@ -69,7 +69,7 @@ func (l *Lane) currentStatus() Status {
 // statusLocked returns the status. The caller holds mu.
 func (l *Lane) statusLocked() Status {
 	status := Status{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt, Warning: l.warnings, Calls: l.listening.Load() && l.publishes}
-	if err := l.whyNotCalled(); err != nil && l.isConnected() {
+	if err := l.whyNotCalledLocked(); err != nil && l.isConnectedLocked() {
 		status.Warning = append(slices.Clone(l.warnings), err.Error())
 	}
 	switch l.state {
@@ -82,18 +82,18 @@ func (l *Lane) statusLocked() Status {
 			status.State = Refused
 		}
 	case Quarantined:
-		status.Left = l.quarantineLeft(l.clock())
+		status.Left = l.quarantineLeftLocked(l.clock())
 		status.OnlyHere = l.reason == admission.ErrHostJumped
-		status.Reason = l.whyNoVote(status.Left)
+		status.Reason = l.whyNoVoteLocked(status.Left)
 	}
 	return status
 }
 
-// quarantineLeft returns the least time that the quarantine lasts; 0: it does not end by itself.
+// quarantineLeftLocked returns the least time that the quarantine lasts; 0: it does not end by itself.
 // When its time has passed, it lasts until the lane has looked at the node. That takes a few
 // round trips, for which node_timeout is an estimate. A waiter must not take these for an endless
 // quarantine. The caller holds mu.
-func (l *Lane) quarantineLeft(now time.Duration) time.Duration {
+func (l *Lane) quarantineLeftLocked(now time.Duration) time.Duration {
 	left := max(l.quarantineEnd-now, 0)
 	if left == 0 && l.quarantineEnd != 0 && !l.needsNodes {
 		return l.timing.answer
@@ -101,8 +101,8 @@ func (l *Lane) quarantineLeft(now time.Duration) time.Duration {
 	return left
 }
 
-// whyNoVote returns why the node has no vote although it is connected. The caller holds mu.
-func (l *Lane) whyNoVote(left time.Duration) error {
+// whyNoVoteLocked returns why the node has no vote although it is connected. The caller holds mu.
+func (l *Lane) whyNoVoteLocked(left time.Duration) error {
 	if l.state != Quarantined || left == 0 {
 		return l.reason
 	}
@@ -143,9 +143,9 @@ func (l *Lane) CallsWaiters() bool {
 	return l.listening.Load() && l.publishes
 }
 
-// whyNotCalled returns why the node does not call waiters; nil: it does, or it is not known why not.
+// whyNotCalledLocked returns why the node does not call waiters; nil: it does, or it is not known why not.
 // The caller holds mu.
-func (l *Lane) whyNotCalled() error {
+func (l *Lane) whyNotCalledLocked() error {
 	switch {
 	case l.listenErr != nil && denialOf(l.listenErr) == denials["NOPERM"]:
 		return fmt.Errorf("%s: %w%s", notCalled, l.listenErr, callFix)
