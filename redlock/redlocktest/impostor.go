@@ -153,18 +153,18 @@ func (i *Impostor) converse(conn, server net.Conn, answers <-chan []byte) {
 	}
 }
 
-// readAnswers collects the server's replies, and forwards push messages. When the server's
+// readAnswers collects the server's replies, and the confirmations of SUBSCRIBE. It forwards messages. When the server's
 // connection ends, it closes the other one and returns.
 func readAnswers(conn, server net.Conn, answers chan<- []byte) {
 	defer conn.Close()
 	defer close(answers)
 	in := bufio.NewReader(server)
 	for {
-		raw, _, err := readRaw(in)
+		raw, words, err := readRaw(in)
 		if err != nil {
 			return
 		}
-		if raw[0] != '>' {
+		if raw[0] != '>' || words[0] == "subscribe" {
 			answers <- raw // does not block: capacity 1, and one question at a time
 		} else if _, err := conn.Write(raw); err != nil {
 			return

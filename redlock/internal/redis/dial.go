@@ -107,10 +107,10 @@ func logIn(ctx context.Context, o Options, clientName string) (rueidis.Client, *
 		}
 	}
 	conn, connectTime, err := o.connect(ctx)
+	guarded := newGuardedConn(conn, connectTime, option.Password)
 	if err != nil {
-		return nil, nil, o.explain(ctx, err, connectTime, false, option.Password)
+		return nil, nil, o.explain(ctx, err, guarded, false)
 	}
-	guarded := newGuardedConn(conn, connectTime)
 	option.DialCtxFn = guarded.dialOnce
 	stop := context.AfterFunc(ctx, func() { guarded.Close() }) // the driver's log-in uses no context
 	client, err := rueidis.NewClient(option)
@@ -122,7 +122,7 @@ func logIn(ctx context.Context, o Options, clientName string) (rueidis.Client, *
 		if client != nil {
 			client.Close()
 		}
-		return nil, nil, o.explain(ctx, err, connectTime, !guarded.hasReceived.Load(), option.Password)
+		return nil, nil, o.explain(ctx, err, guarded, !guarded.hasReceived.Load())
 	}
 	return client, guarded, nil
 }
@@ -130,6 +130,8 @@ func logIn(ctx context.Context, o Options, clientName string) (rueidis.Client, *
 // connect connects, with TLS if it is configured. took is how long the network took to connect: about
 // a round trip; 0: it did not.
 func (o *Options) connect(ctx context.Context) (conn net.Conn, took time.Duration, err error) {
+	ctx, cancel := context.WithDeadline(ctx, deadlineOf(ctx))
+	defer cancel()
 	dial := o.Dial
 	if dial == nil {
 		network, address := "tcp", o.Address

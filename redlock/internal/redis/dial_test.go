@@ -3,7 +3,9 @@ package redis
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -50,5 +52,38 @@ func TestLoginErrorHidesPassword(t *testing.T) {
 		}})
 	if want := "ERR AUTH default [redacted] failed"; err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
+	}
+}
+
+// Nor does the error of a listener that may not subscribe. Guards driverError.
+func TestListenerErrorHidesPassword(t *testing.T) {
+	_, err := listenRedis(t.Context(), Options{Name: "a", Address: "unix:/nowhere",
+		Password: func() (string, error) { return "hunter2", nil },
+		Dial: func(context.Context) (net.Conn, error) {
+			ours, node := net.Pipe()
+			go func() { // ends with the connection
+				defer node.Close()
+				for _, answer := range []string{"%1\r\n+proto\r\n:3\r\n", "-NOPERM not with hunter2\r\n"} {
+					node.Read(make([]byte, 4096))
+					io.WriteString(node, answer)
+				}
+				node.Read(make([]byte, 1))
+			}()
+			return ours, nil
+		}}, "x", func(string) {})
+	if want := "NOPERM not with [redacted]"; err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+}
+
+// The network may notice the deadline before the context does. The error is the same. Guards
+// Options.explain.
+func TestDialTimeout(t *testing.T) {
+	for _, err := range []error{os.ErrDeadlineExceeded, context.DeadlineExceeded} {
+		_, got := dialRedis(t.Context(), Options{Name: "a", Address: "unix:/nowhere",
+			Dial: func(context.Context) (net.Conn, error) { return nil, &net.OpError{Op: "dial", Err: err} }})
+		if login := (*LoginError)(nil); !errors.As(got, &login) || !errors.Is(got, context.DeadlineExceeded) || login.Connect != 0 {
+			t.Errorf("%v: got %#v, want a LoginError of the deadline", err, got)
+		}
 	}
 }

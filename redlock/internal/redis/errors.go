@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -25,16 +26,14 @@ func (e *LoginError) Unwrap() error { return e.Err }
 
 var errNoHandshake = errors.New("no answer to the TLS handshake in time: it hangs, or does not speak TLS there (tls-port in its redis.conf)")
 
-// explain explains an error of the log-in, without the password. isSilent means that the node has connected, but has not
+// explain explains an error of the log-in. isSilent means that the node has connected, but has not
 // answered a single byte.
-func (o *Options) explain(ctx context.Context, err error, connectTime time.Duration, isSilent bool, password string) error {
-	err = driverError(err)
-	if IsServerError(err) && password != "" {
-		err = ServerError(strings.ReplaceAll(err.Error(), password, "[redacted]"))
-	}
+func (o *Options) explain(ctx context.Context, err error, conn *guardedConn, isSilent bool) error {
+	err = driverError(err, conn.password)
+	isOver := ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) // the network can notice the deadline first
 	switch {
-	case ctx.Err() != nil && !errors.Is(err, errNoHandshake): // the other errors only report that we closed the connection
-		return &LoginError{Connect: connectTime, Err: context.Cause(ctx)}
+	case isOver && !errors.Is(err, errNoHandshake): // the other errors only report that we closed the connection
+		return &LoginError{Connect: conn.connectTime, Err: cmp.Or(context.Cause(ctx), context.DeadlineExceeded)}
 	case !hasHungUp(err) || !isSilent:
 		return explainHangUp(withAdvice(err))
 	case o.TLS == nil && !strings.HasPrefix(o.Address, "unix:"):
@@ -84,13 +83,17 @@ func explainHangUp(err error) error {
 // serverError returns an error that a node answered in these words.
 func serverError(text string) ServerError { return ServerError(cmp.Or(withoutArguments(text), "ERR")) }
 
-// driverError turns an error that the node answered into a ServerError, and leaves errors of the
-// connection unchanged.
-func driverError(err error) error {
-	if answer, ok := rueidis.IsRedisErr(err); ok {
+// driverError turns an error that the node answered into a ServerError without the password, and leaves
+// errors of the connection unchanged.
+func driverError(err error, password string) error {
+	answer, ok := rueidis.IsRedisErr(err)
+	switch {
+	case !ok:
+		return err
+	case password == "":
 		return serverError(answer.Error())
 	}
-	return err
+	return serverError(strings.ReplaceAll(answer.Error(), password, "[redacted]"))
 }
 
 // withoutArguments removes the arguments that a server repeats if it does not know a command. The

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -15,27 +16,31 @@ import (
 // guardedConn is the connection that the driver gets. It keeps harmful input from the driver, which
 // would panic or allocate any amount of memory: the driver gets only whole messages that a
 // replyReader has accepted, and no answer to no question. The driver would take such an answer for
-// the answer to the next question, or panic if it waits for none.
+// the answer to the next question, or panic if it waits for none. It also panics if SUBSCRIBE is not
+// answered by a push, or another question is.
 type guardedConn struct {
 	net.Conn
 	connectTime time.Duration // how long the network took to connect: about a round trip
+	password    string        // with which the driver logs in
 	isDialed    atomic.Bool   // the driver has the connection
 	written     bytes.Buffer  // by the driver
 	questions   *replyReader  // of written
-	asked       atomic.Int64
-	hasReceived atomic.Bool // the node has sent something
+	hasReceived atomic.Bool   // the node has sent something
+
+	mu    sync.Mutex // guards what follows
+	asked int        // questions
+	open  []bool     // of the questions without an answer, in order: it is SUBSCRIBE
 
 	// Only the driver's reader uses the fields below.
 	seen       bytes.Buffer // what answers has read from Conn, without what was passed on
 	answers    *replyReader
-	answered   int64
-	groupBegan int64  // the value of asked when the group of answers began
+	groupBegan int    // the value of asked when the group of answers began
 	passedOn   []byte // the part of the message that the driver has not read yet
 	failed     error
 }
 
-func newGuardedConn(conn net.Conn, connectTime time.Duration) *guardedConn {
-	c := &guardedConn{Conn: conn, connectTime: connectTime}
+func newGuardedConn(conn net.Conn, connectTime time.Duration, password string) *guardedConn {
+	c := &guardedConn{Conn: conn, connectTime: connectTime, password: password}
 	c.questions = newReplyReader(&c.written)
 	c.answers = newReplyReader(io.TeeReader(conn, &c.seen))
 	return c
@@ -60,10 +65,14 @@ func (c *guardedConn) Write(b []byte) (int, error) {
 	c.written.Write(b)
 	c.questions.beginGroup()
 	for c.written.Len()+c.questions.in.Buffered() > 0 {
-		if _, err := c.questions.read(new(Reply)); err != nil {
+		var question Reply
+		if _, err := c.questions.read(&question); err != nil {
 			return 0, fmt.Errorf("a defect in redlockd: it would have asked %w", err)
 		}
-		c.asked.Add(1)
+		c.mu.Lock()
+		c.asked++
+		c.open = append(c.open, len(question.Array) > 0 && question.Array[0].Str == "SUBSCRIBE")
+		c.mu.Unlock()
 	}
 	n, err := c.Conn.Write(b)
 	if !c.hasReceived.Load() && hasHungUp(err) {
@@ -86,27 +95,45 @@ func (c *guardedConn) Read(b []byte) (int, error) {
 }
 
 func (c *guardedConn) readMessage() error {
-	if asked := c.asked.Load(); asked != c.groupBegan {
+	c.mu.Lock()
+	asked := c.asked
+	c.mu.Unlock()
+	if asked != c.groupBegan {
 		c.groupBegan = asked
 		c.answers.beginGroup()
 	}
 	var message Reply
-	isAnswer, err := c.answers.read(&message)
+	topic, err := c.answers.read(&message)
 	if c.answers.size > 0 {
 		c.hasReceived.Store(true)
+	}
+	if err == nil && topic != "message" {
+		err = c.checkAnswer(&message, topic == "subscribe")
 	}
 	if err != nil {
 		return err
 	}
-	if isAnswer {
-		c.answered++
-	}
-	if c.answered > c.asked.Load() {
-		return errUnasked
-	}
 	c.passedOn = c.seen.Next(c.answers.size)
 	if message.Err != nil { // the driver cuts off a leading ERR: without it, the next word would look like the kind
 		c.passedOn = append([]byte("-ERR "), c.passedOn[1:]...)
+	}
+	return nil
+}
+
+// checkAnswer checks that the oldest question may have this answer.
+func (c *guardedConn) checkAnswer(answer *Reply, confirms bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.open) == 0 {
+		return errUnasked
+	}
+	subscribes := c.open[0]
+	c.open = c.open[1:]
+	switch {
+	case confirms && !subscribes:
+		return errNotAsked("subscribe")
+	case subscribes && !confirms && answer.Err == nil:
+		return invalid("no confirmation in answer to SUBSCRIBE")
 	}
 	return nil
 }

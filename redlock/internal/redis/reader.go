@@ -64,30 +64,38 @@ func newReplyReader(in io.Reader) *replyReader {
 // beginGroup allows the node the maximum answer of one group.
 func (r *replyReader) beginGroup() { r.groupSize, r.groupItems = 0, 0 }
 
-// read reads a message. It may reuse the memory of the Array in reply, but not of nested Arrays.
-// isAnswer is false if the message is a push. (The confirmation of a subscription is the answer to
-// SUBSCRIBE.)
-func (r *replyReader) read(reply *Reply) (isAnswer bool, err error) {
+// read reads a message. It may reuse the memory of the Array in reply, but not of nested Arrays. topic
+// is what a push is about; "": the message is no push.
+func (r *replyReader) read(reply *Reply) (topic string, err error) {
 	r.size, r.items = 0, 0
 	kind, err := r.in.Peek(1)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	isPush := kind[0] == '>'
+	if clear(reply.Array[:cap(reply.Array)]); cap(reply.Array) > maxSpareItems {
+		reply.Array = nil
+	}
 	*reply = Reply{Array: reply.Array[:0]}
 	if err := r.readElement(reply, 0); err != nil {
-		return false, err
+		return "", err
 	}
 	r.groupSize += r.size
 	r.groupItems += 1 + r.items
 	switch {
 	case r.groupSize > groupMaxBytes:
-		return false, invalid("more than %d bytes at once", groupMaxBytes)
+		return "", invalid("more than %d bytes at once", groupMaxBytes)
 	case r.groupItems > groupMaxItems:
-		return false, invalid("more than %d parts at once", groupMaxItems)
+		return "", invalid("more than %d parts at once", groupMaxItems)
+	case isPush:
+		topic = reply.Array[0].Str
 	}
-	return !isPush || reply.Array[0].Str == "subscribe", nil
+	return topic, nil
 }
+
+// maxSpareItems is the size of the largest list whose memory is reused, and how many elements get memory
+// before they arrive: enough for an ordinary group.
+const maxSpareItems = 256
 
 // readElement reads a message, or an element of a list, at a depth of nested lists.
 func (r *replyReader) readElement(reply *Reply, depth int) error {
@@ -208,9 +216,9 @@ func (r *replyReader) readList(reply *Reply, kind byte, n int64, depth int) erro
 		return invalid("an answer of lists in lists, more than %d deep", respMaxDepth)
 	}
 	r.items += int(n)
-	reply.Array = slices.Grow(reply.Array[:0], int(n))[:n]
-	for i := range reply.Array {
-		reply.Array[i] = Reply{} // without the earlier memory, which its user may keep
+	reply.Array = slices.Grow(reply.Array[:0], min(int(n), maxSpareItems))
+	for i := range int(n) {
+		reply.Array = append(reply.Array, Reply{})
 		if err := r.readElement(&reply.Array[i], depth+1); err != nil {
 			return err
 		}
@@ -229,7 +237,11 @@ func (r *replyReader) readList(reply *Reply, kind byte, n int64, depth int) erro
 // checkTopic rejects pushes of which the driver would take some for the next answer.
 func checkTopic(topic string) error {
 	if topic != "message" && topic != "subscribe" {
-		return invalid("a push about %.32q, which nobody asked for", topic)
+		return errNotAsked(topic)
 	}
 	return nil
+}
+
+func errNotAsked(topic string) error {
+	return invalid("a push about %.32q, which nobody asked for", topic)
 }

@@ -62,7 +62,7 @@ func (c *redisConn) Send(ctx context.Context, group []Command) error {
 
 var errNothingSent = errors.New("a defect in redlockd: no group is in progress")
 
-// Receive skips messages of a channel, which count towards the limits of an answer.
+// Receive rejects pushes: nothing is subscribed to on this connection.
 func (c *redisConn) Receive(ctx context.Context, replies []Reply) error {
 	if err := ctx.Err(); err != nil {
 		return c.end(err)
@@ -76,11 +76,12 @@ func (c *redisConn) Receive(ctx context.Context, replies []Reply) error {
 	}
 	c.in.beginGroup()
 	for i := range replies {
-		for isAnswer := false; !isAnswer; {
-			var err error
-			if isAnswer, err = c.in.read(&replies[i]); err != nil {
-				return c.end(err)
-			}
+		topic, err := c.in.read(&replies[i])
+		if err == nil && topic != "" {
+			err = errNotAsked(topic)
+		}
+		if err != nil {
+			return c.end(err)
 		}
 	}
 	if c.in.in.Buffered() > 0 && c.answered == c.sent.Load() {
