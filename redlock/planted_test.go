@@ -131,7 +131,7 @@ func releasesFirst(group []Call) {
 }
 `),
 	),
-	planted.New("old connection not killed", planted.Replace("internal/node/connect.go", "old = l.session.clientID", "old = plantedPick(WRONG, NoConnection, l.session.clientID)")),
+	planted.New("old connection not killed", planted.Replace("internal/node/connect.go", "old = l.session.clientID", "old = plantedPick(WRONG, noConnection, l.session.clientID)")),
 	planted.New("releases not repeated",
 		planted.Replace("internal/node/lane.go", "c.Voter == nil && !c.Placed.Has(l.index)", "c.Voter == nil && (WRONG || !c.Placed.Has(l.index))"),
 		planted.Replace("internal/node/lane.go", "if c.IsRelease() && c.Placed.Has(l.index)", "if !WRONG && c.IsRelease() && c.Placed.Has(l.index)"),
@@ -199,8 +199,19 @@ func (l *Lane) copied(ctx context.Context, to int) *admission.Sources {
 `),
 		planted.Add("internal/admission/marker_word.go", `package admission
 
+import (
+	"slices"
+
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
+)
+
 // MarkerWord returns the word of the last quarantine that was seen.
 func (m *Member) MarkerWord() string { return m.marker.Word }
+
+// AreEnough reports whether the sources include another member of each quorum that the node was part of.
+func (f *Fleet) AreEnough(sources quorum.Set) bool {
+	return !slices.ContainsFunc(f.lists, func(list quorum.System) bool { return !list.Blocks(sources) })
+}
 `),
 	),
 	planted.New("former node believed",
@@ -233,8 +244,19 @@ func (m *Member) MarkerWord() string { return m.marker.Word }
 		return Verdict{Write: &e}
 	}
 	return Verdict{Write: &e, Counters: sources.Counters}`)),
-	planted.New("quarantine by uptime", planted.Replace("internal/admission/quarantine.go", `	return from + m.fleet.LongestTTL() //`, `	if WRONG {
-		from = s.At - time.Duration(s.Info.Uptime)*time.Second
+	planted.New("quarantine by uptime",
+		planted.Replace("internal/admission/quarantine.go", "j.member.quarantineEnd()}}", "plantedPick(WRONG, j.endByUptime(), j.member.quarantineEnd())}}"),
+		planted.Replace("internal/admission/quarantine.go", "j.snapshot.At >= m.quarantineEnd()", "j.snapshot.At >= plantedPick(WRONG, j.endByUptime(), m.quarantineEnd())"),
+		planted.Add("internal/admission/end_by_uptime.go", `package admission
+
+import "time"
+
+func (j *judgement) endByUptime() time.Duration {
+	if j.member.fleet.options.NoQuarantine || j.member.endNow {
+		return j.member.markedAt
 	}
-	return from + m.fleet.LongestTTL() //`)),
+	return j.snapshot.At - time.Duration(j.snapshot.Info.Uptime)*time.Second + j.member.fleet.LongestTTL()
+}
+`),
+	),
 }

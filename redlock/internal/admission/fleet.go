@@ -116,13 +116,6 @@ func (f *Fleet) onServerOf(node int, runID string) string {
 // CopySources returns from how many other nodes fencing counters must be copied.
 func (f *Fleet) CopySources() int { return f.options.Quorum.Blocking() }
 
-// AreEnough reports whether fencing counters may be copied from these other nodes: they include,
-// for each quorum that the node was ever part of, another member of it. In a change of the nodes,
-// that is so for the quorums of each list.
-func (f *Fleet) AreEnough(sources quorum.Set) bool {
-	return !slices.ContainsFunc(f.lists, func(list quorum.System) bool { return !list.Blocks(sources) })
-}
-
 // Freshness returns how recent the knowledge of the nodes' reports is, and which nodes to look at
 // now.
 func (f *Fleet) Freshness(now time.Duration) (fresh Freshness, lookAt []int) {

@@ -104,9 +104,6 @@ type Member struct {
 	noVoteHereUntil time.Duration // until then, only this host does not trust the node: see judgeJump
 }
 
-// Index returns the index of the node.
-func (m *Member) Index() int { return m.index }
-
 // NoteCountersGone records that the node reported that its fencing counters are gone.
 func (m *Member) NoteCountersGone() { m.countersGone = true }
 

@@ -38,7 +38,7 @@ func (j *judgement) judgePending(e Epoch) Verdict {
 
 // waiting returns the status of a quarantined node.
 func (j *judgement) waiting(e Epoch) Verdict {
-	return Verdict{VoteStatus: VoteStatus{State: Quarantined, Epoch: j.snapshot.Epoch, Reason: j.member.whyPending(j.snapshot.At, e), Until: j.member.quarantineEnd(j.snapshot)}}
+	return Verdict{VoteStatus: VoteStatus{State: Quarantined, Epoch: j.snapshot.Epoch, Reason: j.member.whyPending(j.snapshot.At, e), Until: j.member.quarantineEnd()}}
 }
 
 // admitted returns the verdict that ends a quarantine: the epoch and the counters to write.
@@ -52,7 +52,7 @@ func admitted(e Epoch, stage string, counters *Counters) Verdict {
 // max_ttl and maxStaleness after the other nodes know of the quarantine. Until then, other hosts
 // may hold leases with votes of another Redis under the node's name, unless they lack the other
 // votes for that.
-func (m *Member) quarantineEnd(s *Snapshot) time.Duration {
+func (m *Member) quarantineEnd() time.Duration {
 	if m.fleet.options.NoQuarantine || m.endNow {
 		return m.markedAt
 	}
@@ -122,7 +122,7 @@ func (j *judgement) noticeNewCounters() {
 // node's name has begun a later quarantine there, and this host would know it.
 func (j *judgement) isKnownLongEnough(list int) bool {
 	m := j.member
-	return m.fleet.register.knownSince(list, m.index) != 0 && j.snapshot.At >= m.quarantineEnd(j.snapshot)
+	return m.fleet.register.knownSince(list, m.index) != 0 && j.snapshot.At >= m.quarantineEnd()
 }
 
 // errStageUnknown refuses an ADMIT. Otherwise a host with the old list could get a vote again.

@@ -230,7 +230,7 @@ func (b *Ballot) IsWanted() bool {
 }
 
 // NoteUnreachable counts nodes that are known to be down, but were not waited for, as failed. So
-// the error names all nodes that must be fixed.
+// the error names all nodes that must be fixed. The ballot has ended: no other goroutine counts.
 func (b *Ballot) NoteUnreachable(lanes []*node.Lane) {
 	for i := range b.Answers {
 		if b.Answers[i].Verdict != unanswered {

@@ -49,12 +49,12 @@ func (l *Lane) dialError(err error) error {
 	case late.Connect > 0:
 		return errNoLogin
 	}
-	return errNoConnection
+	return errnoConnection
 }
 
 var (
 	errNoLogin      = errors.New("no answer to the login in time, although it accepts connections: Redis hangs there")
-	errNoConnection = errors.New("no answer to a connection in time: its host is down or hangs, or a firewall drops the packets")
+	errnoConnection = errors.New("no answer to a connection in time: its host is down or hangs, or a firewall drops the packets")
 )
 
 // handshakeError explains a node that answered the log-in, but was silent later.
@@ -139,14 +139,14 @@ func (l *Lane) identify(ctx context.Context, conn redis.Conn) (*admission.Snapsh
 	return s, l.endPreviousConnection(ctx, conn, id.Int, s.Info.RunID)
 }
 
-// NoConnection is an id that no connection has. An attempt to kill it shows early whether the
+// noConnection is an id that no connection has. An attempt to kill it shows early whether the
 // node allows CLIENT KILL.
-const NoConnection = 1 << 62
+const noConnection = 1 << 62
 
 // endPreviousConnection ends the previous connection, and forgets it only once it is dead. The ids
 // of another Redis process have no meaning here: its connections ended with it.
 func (l *Lane) endPreviousConnection(ctx context.Context, conn redis.Conn, id int64, runID string) error {
-	old := int64(NoConnection)
+	old := int64(noConnection)
 	if l.session.clientID != 0 && runID == l.session.runID {
 		old = l.session.clientID
 	}

@@ -46,7 +46,7 @@ type neededRight struct{ right, try string }
 // tried: every user may log in, and SUBSCRIBE would end the use of the connection.
 var neededRights = []neededRight{
 	{"hello", ""}, {"auth", ""}, {"ping", "PING"}, {"info", "INFO server"}, {"time", "TIME"},
-	{"client|id", "CLIENT ID"}, {"client|kill", "CLIENT KILL ID " + strconv.FormatInt(NoConnection, 10)},
+	{"client|id", "CLIENT ID"}, {"client|kill", "CLIENT KILL ID " + strconv.FormatInt(noConnection, 10)},
 	{"script|load", "SCRIPT LOAD return"}, {"evalsha", "EVALSHA 0000000000000000000000000000000000000000 0"},
 	{"set", "SET KEY 1 XX PX 1"}, {"get", "GET KEY"}, {"del", "DEL KEY"}, {"pttl", "PTTL KEY"}, {"exists", "EXISTS KEY"},
 	{"pexpire", "PEXPIRE KEY 1"}, {"pexpireat", "PEXPIREAT KEY 1"},
