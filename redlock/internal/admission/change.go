@@ -275,7 +275,7 @@ func (c *change) noteRefused(node int, s Stage) {
 }
 
 // refusal returns why a node with this stage does not serve this host, and what to do.
-func (c *change) refusal(s Stage) error {
+func (c *change) refusal(node int, s Stage) error {
 	switch {
 	case s.Step == Settled && listOf(s.Old) == listOf(c.old) && !c.isJoint():
 		return fmt.Errorf("it was admitted with another key_prefix (%s, here %s): with two prefixes two hosts could hold one lock; use the same one everywhere; or, to change it: %s", s.Old, c.old, ChangeForAll)
@@ -285,6 +285,8 @@ func (c *change) refusal(s Stage) error {
 		return errors.New("the nodes were changed, and this host's config has the old list: it gets no vote until it has the new one (the config of the other hosts) and redlockd was reloaded here")
 	case s.Step != Settled && s.New == c.old && !c.isJoint():
 		return errors.New("the nodes are being changed to this host's list, and that is not complete on this node (redlock nodes on a host with both lists says what it waits for): until then this host needs the config with joining and leaving nodes")
+	case c.isJoint() && s.Step >= Committed && s.New == c.old && !c.before.Has(node):
+		return fmt.Errorf("it left these nodes in an earlier change (%s), and cannot join with the state that it had then: when no host uses it any more, HDEL %s epoch there; then it waits max_ttl like a new node", s, NodeKey)
 	case s.Step != Settled:
 		return fmt.Errorf("another change of the nodes is in progress (%s, here %s): use the same config everywhere, or undo that change first (redlock nodes undo)", s, c.stage())
 	case c.isJoint():

@@ -95,12 +95,18 @@ func TestServes(t *testing.T) {
 		switch got := f.change.serves(0, s); {
 		case got != (c.want == yes):
 			t.Errorf("a host with %s, a node with %s: serves is %v", c.host, c.stage, got)
-		case !got && !strings.Contains(f.change.refusal(s).Error(), c.want):
-			t.Errorf("a host with %s, a node with %s: %v; want %q in it", c.host, c.stage, f.change.refusal(s), c.want)
+		case !got && !strings.Contains(f.change.refusal(0, s).Error(), c.want):
+			t.Errorf("a host with %s, a node with %s: %v; want %q in it", c.host, c.stage, f.change.refusal(0, s), c.want)
 		}
 	}
 	if f := changing("a b c- d+"); f.change.serves(3, stageOf("abc")) {
 		t.Error("a joining node with the old list serves a host")
+	}
+	for _, step := range []string{"committed", "done"} { // the last change, in which d left
+		f, left := changing("a b c- d+"), stageOf("abcd>abc "+step)
+		if err := f.change.refusal(3, left); f.change.serves(3, left) || !strings.Contains(err.Error(), "it left these nodes in an earlier change") {
+			t.Errorf("a node that left, and joins with its old state (%s): %v", step, err)
+		}
 	}
 }
 

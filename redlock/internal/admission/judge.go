@@ -227,7 +227,7 @@ func (j *judgement) judgeUnserved(pending bool) Verdict {
 	m, c := j.member, j.member.fleet.change
 	c.noteRefused(m.index, j.stage)
 	m.fleet.noteElsewhere(m.index)
-	v := refusedVerdict(c.refusal(j.stage))
+	v := refusedVerdict(c.refusal(m.index, j.stage))
 	v.Completes = !pending && j.stage.Step != Settled && j.stage.New == c.old && c.before.Has(m.index)
 	return v
 }
