@@ -434,46 +434,48 @@ func TestSearchChanges(t *testing.T) {
 // clocks of the old host and of the old nodes are ahead.
 func TestLateHostAndNewHost(t *testing.T) {
 	for _, l := range []lists{{"a", "b"}, {"abc", "d"}} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFleet(t, 6)
-			defer f.closeSims()
-			for i, sim := range f.sims {
-				if strings.Contains(l.before, string(rune('a'+i))) {
-					sim.StepClock(20 * time.Second)
+		t.Run(l.before, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 6)
+				defer f.closeSims()
+				for i, sim := range f.sims {
+					if strings.Contains(l.before, string(rune('a'+i))) {
+						sim.StepClock(20 * time.Second)
+					}
 				}
-			}
-			ahead := func(o *redlock.Options) { o.Wall = func() time.Time { return time.Now().Add(20 * time.Second) } }
-			old := f.another(f.config(l.before, l.before), ahead)
-			defer old.Close()
-			joint := f.another(f.config(l.before, l.after))
-			defer joint.Close()
-			for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
-			}
-			time.Sleep(20 * time.Second)
-			r := redlock.Request{Name: "x", TTL: longest, Keep: true, Wait: time.Minute}
-			held, err := old.Acquire(t.Context(), r)
-			if err == nil {
-				err = redlock.CommitUnchecked(joint)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			added := f.another(f.config(l.after, l.after))
-			defer added.Close()
-			got, err := added.Acquire(t.Context(), r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if held.Validity() > 0 {
-				t.Errorf("%v: granted while the old host holds it", l)
-			}
-			if got.Fence() <= held.Fence() {
-				t.Errorf("%v: the fencing token is not larger", l)
-			}
-			if _, err := old.Acquire(t.Context(), redlock.Request{Name: "y", TTL: longest}); err == nil {
-				t.Errorf("%v: the old host gets a lock", l)
-			}
-			f.wantState(old, 0, redlock.NodeRefused, "has the old list")
+				ahead := func(o *redlock.Options) { o.Wall = func() time.Time { return time.Now().Add(20 * time.Second) } }
+				old := f.another(f.config(l.before, l.before), ahead)
+				defer old.Close()
+				joint := f.another(f.config(l.before, l.after))
+				defer joint.Close()
+				for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
+				}
+				time.Sleep(20 * time.Second)
+				r := redlock.Request{Name: "x", TTL: longest, Keep: true, Wait: time.Minute}
+				held, err := old.Acquire(t.Context(), r)
+				if err == nil {
+					err = redlock.CommitUnchecked(joint)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				added := f.another(f.config(l.after, l.after))
+				defer added.Close()
+				got, err := added.Acquire(t.Context(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if held.Validity() > 0 {
+					t.Errorf("%v: granted while the old host holds it", l)
+				}
+				if got.Fence() <= held.Fence() {
+					t.Errorf("%v: the fencing token is not larger", l)
+				}
+				if _, err := old.Acquire(t.Context(), redlock.Request{Name: "y", TTL: longest}); err == nil {
+					t.Errorf("%v: the old host gets a lock", l)
+				}
+				f.wantState(old, 0, redlock.NodeRefused, "has the old list")
+			})
 		})
 	}
 }

@@ -38,7 +38,7 @@ func TestWokenAfterLanesBreak(t *testing.T) {
 		every(f.sims, hang)
 		time.Sleep(1600 * ms) // a heartbeat is sent and fails: 400 ms
 		every(f.sims, resume)
-		time.Sleep(time.Second) // until connected again
+		time.Sleep(3 * time.Second) // until connected again, and until the waiter has asked for what it may have missed
 		for _, node := range f.q.Status().Nodes {
 			want(t, "state", node.State, redlock.NodeReady)
 			want(t, "it calls waiters", node.Calls, true)
