@@ -49,12 +49,12 @@ func (l *Lane) dialError(err error) error {
 	case late.Connect > 0:
 		return errNoLogin
 	}
-	return errnoConnection
+	return errNoConnection
 }
 
 var (
 	errNoLogin      = errors.New("no answer to the login in time, although it accepts connections: Redis hangs there")
-	errnoConnection = errors.New("no answer to a connection in time: its host is down or hangs, or a firewall drops the packets")
+	errNoConnection = errors.New("no answer to a connection in time: its host is down or hangs, or a firewall drops the packets")
 )
 
 // handshakeError explains a node that answered the log-in, but was silent later.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/quorum"
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -19,6 +20,22 @@ func listeningLane() (*Lane, *Waiters) {
 	})
 	l.state = Ready
 	return l, waiters
+}
+
+// Only a missing right can be granted: another reason why a node calls no waiters has no such advice.
+// Guards Lane.whyNotCalledLocked.
+func TestAdviceForListener(t *testing.T) {
+	for text, advises := range map[string]bool{
+		"NOPERM this user has no permissions to run the 'subscribe' command": true,
+		"WRONGPASS invalid username-password pair or user is disabled.":      false,
+		"LOADING Redis is loading the dataset in memory":                     false,
+	} {
+		l, _ := listeningLane()
+		l.noteListening(redis.ServerError(text))
+		if err := l.whyNotCalledLocked(); !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "ACL SETUSER") != advises {
+			t.Errorf("%s: got %v", text, err)
+		}
+	}
 }
 
 // A message calls the waiter that it names, and no other. Guards Lane.heard.
