@@ -41,6 +41,8 @@ type grant struct {
 	missed   time.Duration // the time that this host's clock had missed, as far as deadline takes it into account
 }
 
+// newAttempt returns an attempt that is not sent yet. Readers need a full quorum, too: otherwise the quorum
+// of a writer might share no node with theirs.
 func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
 	r.Holder.Since = q.options.Wall()
 	a := &attempt{q: q, r: r, start: start, freshness: q.freshness(start), b: q.newBallot("acquire", script.IsFencedGrant)}

@@ -48,7 +48,8 @@ const (
 	maxOfUser = 64
 )
 
-// newToken returns a token that no other attempt uses.
+// newToken returns a token that no other attempt uses. Otherwise the release that cleans up after one
+// attempt would release the lock of another.
 func newToken(h Holder) string { return tokenOf(appendTokenID(make([]byte, 0, 128)), h) }
 
 // tokenOf returns the token with the random part b.

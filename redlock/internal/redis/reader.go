@@ -73,9 +73,10 @@ func (r *replyReader) read(reply *Reply) (topic string, err error) {
 		return "", err
 	}
 	isPush := kind[0] == '>'
-	if clear(reply.Array[:cap(reply.Array)]); cap(reply.Array) > maxSpareItems {
+	if cap(reply.Array) > maxSpareItems {
 		reply.Array = nil
 	}
+	clear(reply.Array[:cap(reply.Array)])
 	*reply = Reply{Array: reply.Array[:0]}
 	if err := r.readElement(reply, 0); err != nil {
 		return "", err
