@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -255,10 +256,10 @@ func TestForceIsRememberedTwice(t *testing.T) {
 	})
 }
 
-// FORCE of a lock with many holders waits for one WHO of another such lock, and not for all that
-// were asked earlier.
+// FORCE of a lock with many holders waits for one or two WHO of other such locks, and not for all
+// that were asked earlier: most of these still wait when it has ended.
 func TestForceDoesNotWaitForManyLists(t *testing.T) {
-	const locks, holders, trip = 8, 101, 20 * ms
+	const locks, holders, trip = 20, 101, 20 * ms
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		until := fmt.Sprint(f.sims[0].Now().Add(time.Minute).UnixMilli())
 		for i := range locks {
@@ -275,19 +276,22 @@ func TestForceDoesNotWaitForManyLists(t *testing.T) {
 		half := func(int) time.Duration { return trip / 2 }
 		f.delay(half, half)
 		var all sync.WaitGroup
+		var listed atomic.Int32
 		for i := range locks - 1 {
 			all.Go(func() {
 				shown, err := f.q.Who(t.Context(), name("x%d", i))
 				want(t, "holders", len(shown), holders)
 				want(t, "WHO", err, nil)
+				listed.Add(1)
 			})
 		}
 		time.Sleep(trip + trip/2) // the first list is under way, and the others wait for it
-		began := f.now()
 		forced, err := f.q.Force(t.Context(), name("x%d", locks-1))
 		want(t, "FORCE", err, nil)
 		want(t, "holders", len(forced), holders)
-		wantWithin(t, "FORCE took", f.now()-began, 0, 5*trip) // WHO, another's list, its own, two steps of FORCE
+		if n := listed.Load(); n > locks/2 {
+			t.Errorf("FORCE ended after %d of %d WHO", n, locks-1)
+		}
 		all.Wait()
 	})
 }
