@@ -62,7 +62,7 @@ func TestCallsDuringAChange(t *testing.T) {
 						if err := do(t.Context(), q, l); err != nil {
 							return err
 						}
-						time.Sleep(3 * ms)
+						time.Sleep(60 * ms) // so there is a call about every gap
 					}
 					return release(l)
 				})
@@ -79,13 +79,13 @@ func testCallDuringAChange(t *testing.T, client func(ctx context.Context, q *red
 	every(f.sims, func(s *redlocktest.Sim) {
 		s.SetDelay(func() (time.Duration, time.Duration) { return 2 * ms, 2 * ms })
 	})
-	const clients = 16 // of a host; each begins four milliseconds after the previous one
+	clients, gap := thinned(16, 4*ms, 8) // of a host; each begins so long after the previous one
 	run := func(q *redlock.Quorum, host string) (stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		for i := range clients {
 			all.Go(func() {
-				time.Sleep(time.Duration(4*i) * ms)
+				time.Sleep(time.Duration(i) * gap)
 				if err := client(ctx, q, fmt.Sprint(host, "-", i)); err != nil {
 					t.Errorf("%s: %v", host, err)
 				}
