@@ -93,13 +93,13 @@ type Member struct {
 
 	// word is the word of the last admitted epoch. The fields below were seen under that epoch,
 	// since the Redis process with runID started.
-	word      string
-	runID     string
-	replID    string
-	uptime    int64
-	evicted   int64
-	clock     clockWatch
-	jumpSince uint64 // the turn of the last sample before the jump that clock shows
+	word       string
+	runID      string
+	replID     string
+	uptime     int64
+	evicted    int64
+	clock      clockWatch
+	beforeJump uint64 // the turn of the last sample before the jump that clock shows
 
 	noVoteHereUntil time.Duration // until then, only this host does not trust the node: see judgeJump
 }
@@ -305,7 +305,7 @@ func (j *judgement) judgeAdmitted(e Epoch) Verdict {
 	case jumped && fleet.options.NoQuarantine:
 		m.clock, why = clockWatch{}, nil
 	case jumped:
-		return j.judgeJump(jump, m.jumpSince)
+		return j.judgeJump(jump, m.beforeJump)
 	}
 	if why != nil {
 		hasCounters := errors.Is(why, errUptime)

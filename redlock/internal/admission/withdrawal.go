@@ -20,7 +20,7 @@ func (m *Member) withdrawal(s *Snapshot, e Epoch) error {
 	evicted := s.Info.Evicted - m.evicted
 	m.evicted = s.Info.Evicted // smaller after CONFIG RESETSTAT
 	jump, since := m.clock.note(s.Clock, m.fleet.LongestTTL())
-	m.jumpSince = since
+	m.beforeJump = since
 	uptime := m.uptime
 	m.uptime = s.Info.Uptime
 	switch {
