@@ -247,6 +247,7 @@ func TestListenersBreak(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		want(t, "they call waiters again", f.q.Status().Nodes[0].Calls, true)
+		time.Sleep(2 * time.Second) // within that, the waiter asks for what it may have missed
 		tries := w.tries()
 		time.Sleep(5 * time.Second)
 		want(t, "attempts since then", w.tries(), tries)
