@@ -21,10 +21,11 @@ import (
 //
 // One node after the other is changed, because a new epoch makes the calls in progress fail.
 type change struct {
-	old, new string     // digests of this host's lists; equal: its config has no change
-	before   quorum.Set // nodes of the old list, or of the only one
-	after    quorum.Set // nodes of the new list
-	majority quorum.System
+	old, new string           // digests of this host's lists; equal: its config has no change
+	before   quorum.Set       // nodes of the old list, or of the only one
+	after    quorum.Set       // nodes of the new list
+	majority quorum.System    // of the nodes of before
+	newMajor quorum.System    // of the nodes of after
 	refusing *quorum.Refusing // set for the counts of package redlock
 
 	mu       sync.Mutex    // guards what follows; no other mutex is taken inside it
@@ -44,7 +45,7 @@ type sighting struct {
 	last  time.Duration // BootTime of the question whose answer last showed the word and the stage
 }
 
-func newChange(o *Options, majority quorum.System, before, after quorum.Set, names []string) *change {
+func newChange(o *Options, lists []quorum.System, before, after quorum.Set, names []string) *change {
 	digest := func(list quorum.Set) string {
 		var of []string
 		for i, name := range names {
@@ -56,7 +57,7 @@ func newChange(o *Options, majority quorum.System, before, after quorum.Set, nam
 	}
 	c := &change{
 		old: digest(before), new: digest(after), before: before, after: after,
-		majority: majority, refusing: o.Refusing, seen: make([]sighting, len(o.Nodes)),
+		majority: lists[0], newMajor: lists[len(lists)-1], refusing: o.Refusing, seen: make([]sighting, len(o.Nodes)),
 	}
 	if c.refusing == nil {
 		c.refusing = new(quorum.Refusing)
@@ -212,23 +213,61 @@ func (s *Sources) stageOf(node int) (word string, stage Stage) {
 	return e.Word, stage
 }
 
+// servingIn returns the nodes except one that serve hosts with a list alone, as their hashes show.
+func (s *Sources) servingIn(list string, except int) (nodes quorum.Set) {
+	for other := range s.Epochs {
+		if _, stage := s.stageOf(other); other != except && stage.serves(list) {
+			nodes |= quorum.Of(other)
+		}
+	}
+	return nodes
+}
+
+// isLeftover reports whether a joining node has the state of an earlier change, in which it left these
+// nodes, or which it missed. (A node that has gone on after this change serves the new list, too: see
+// complete.)
+func (c *change) isLeftover(node int, s Stage) bool {
+	return c.isJoint() && c.after.Has(node) && !c.before.Has(node) && !s.isOf(c.old, c.new) &&
+		(s.serves(c.new) || s.Step != Settled && s.New == c.old)
+}
+
+// mayRejoin reports whether it is the turn of a node that serves hosts with the new list, although the
+// old one is still in use: it missed the change in which it left.
+func (c *change) mayRejoin(node int, s Stage, now time.Duration, votes func(int) bool) bool {
+	if !c.isLeftover(node, s) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var serving quorum.Set
+	for other, seen := range c.seen {
+		if votes(other) && seen.stage.serves(c.old) {
+			serving |= quorum.Of(other)
+		}
+	}
+	return c.majority.Decides(serving) && c.isTurnOfLocked(node, c.stage(), now, votes)
+}
+
 // complete returns the stage with which a node of the new list serves new hosts, if the counters of
-// the sources are not below any fencing token of an old host. self is what the node itself has.
+// the sources are not below any fencing token of an old host.
 //
 // Tokens of old hosts are on a majority of the old list. So the counters come from such a majority,
 // and were read after it had begun to refuse old hosts: from the nodes that are the evidence. Any
 // node that serves new hosts already has these counters, too.
+//
+// A node that missed the end of the last change, or that left before and joins again, takes part in what
+// the other nodes do: a majority of this host's list serves it now. One node would show nothing,
+// because it may have missed more: if the nodes change from one list to another and back, it serves
+// the first list all the time. A majority refused that list in between, so it serves it again.
 func (c *change) complete(node int, s Stage, word string, now, maxTTL time.Duration, sources *Sources) (to Stage, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	to = Stage{Old: s.Old, New: s.New, Step: Done}
-	if !c.isJoint() || !s.isOf(c.old, c.new) { // it missed the end of the last change
-		for other := range c.seen {
-			if _, stage := sources.stageOf(other); other != node && stage.serves(s.New) {
-				return to, true
-			}
-		}
-		return s, false
+	if c.isLeftover(node, s) {
+		to = c.stage()
+	}
+	if !c.isJoint() || !s.isOf(c.old, c.new) {
+		return to, c.majority.Decides(sources.servingIn(c.old, node))
 	}
 	evidence, read := c.evidenceLocked(now, maxTTL), quorum.Set(0)
 	for other := range c.seen {
@@ -243,19 +282,27 @@ func (c *change) complete(node int, s Stage, word string, now, maxTTL time.Durat
 	return to, c.majority.Decides(read)
 }
 
-// admits returns the stage for a node whose quarantine ends: the latest of the sources.
+// admits returns the stage for a node whose quarantine ends: the latest of the sources. The node
+// serves new hosts only if a majority of the new list does: see complete.
 func (c *change) admits(sources *Sources) Stage {
 	latest := c.stage()
+	isInUse := c.majority.Decides(sources.servingIn(c.old, -1)) // so no node can be done
+	var done quorum.Set
 	for node := range c.seen {
 		_, s := sources.stageOf(node)
 		switch {
+		case c.isDone(s) && isInUse:
+		case c.isDone(s):
+			done |= quorum.Of(node)
+			latest.Step = max(latest.Step, Committed)
 		case s.isOf(latest.Old, latest.New) && s.Step > latest.Step:
 			latest = s
-		case c.isDone(s):
-			latest.Step = Done
 		case !c.isJoint() && s.Step != Settled && s.serves(c.old) && latest.Step == Settled:
 			latest = s
 		}
+	}
+	if c.newMajor.Decides(done) {
+		latest.Step = Done
 	}
 	return latest
 }
@@ -285,8 +332,8 @@ func (c *change) refusal(node int, s Stage) error {
 		return errors.New("the nodes were changed, and this host's config has the old list: it gets no vote until it has the new one (the config of the other hosts) and redlockd was reloaded here")
 	case s.Step != Settled && s.New == c.old && !c.isJoint():
 		return errors.New("the nodes are being changed to this host's list, and that is not complete on this node (redlock nodes on a host with both lists says what it waits for): until then this host needs the config with joining and leaving nodes")
-	case c.isJoint() && s.Step >= Committed && s.New == c.old && !c.before.Has(node):
-		return fmt.Errorf("it left these nodes in an earlier change (%s), and cannot join with the state that it had then: when no host uses it any more, HDEL %s epoch there; then it waits max_ttl like a new node", s, NodeKey)
+	case c.isLeftover(node, s):
+		return fmt.Errorf("it left these nodes in an earlier change (%s), and joins again when that change is done: a majority of the nodes that are not joining must be able to vote, and serve hosts with their list alone; if these lost their data, and no host uses this node: HDEL %s epoch here", s, NodeKey)
 	case s.Step != Settled:
 		return fmt.Errorf("another change of the nodes is in progress (%s, here %s): use the same config everywhere, or undo that change first (redlock nodes undo)", s, c.stage())
 	case c.isJoint():

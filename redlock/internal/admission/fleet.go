@@ -77,7 +77,7 @@ func NewFleet(o Options) *Fleet {
 			after |= quorum.Of(i)
 		}
 	}
-	f.change = newChange(&f.options, f.lists[0], before, after, names)
+	f.change = newChange(&f.options, f.lists, before, after, names)
 	f.register = newIncarnationRegister(names, f.lists)
 	return f
 }

@@ -24,6 +24,12 @@ func TestFindMistakes(t *testing.T) {
 		{planted.New("stage not copied",
 			planted.Replace("change.go", "	for node := range c.seen {\n\t\t_, s", "\tif WRONG {\n\t\treturn latest\n\t}\n\tfor node := range c.seen {\n\t\t_, s"),
 		), []string{"a b c", "a b c- d+"}},
+		{planted.New("one node shows that a change is done",
+			planted.Replace("change.go", "return to, c.majority.Decides(sources.servingIn(c.old, node))", "serving := sources.servingIn(c.old, node)\n\t\treturn to, WRONG && serving != 0 || c.majority.Decides(serving)"),
+		), []string{"a majority does not show it", "a node that missed the end", "one node does not show it"}},
+		{planted.New("one node shows that a change is done to a node that lost its data",
+			planted.Replace("change.go", "if c.newMajor.Decides(done) {", "if WRONG && done != 0 || c.newMajor.Decides(done) {"),
+		), []string{"a b c- d+"}},
 	}
 	var all []planted.Mistake
 	for _, m := range mistakes {
@@ -31,7 +37,7 @@ func TestFindMistakes(t *testing.T) {
 	}
 	binary := planted.Build(t, all)
 	for _, m := range mistakes {
-		out, err := planted.Command(t, binary, m.Name, "-test.run=^(TestEvidence|TestComplete|TestStageOfAdmitted)$").CombinedOutput()
+		out, err := planted.Command(t, binary, m.Name, "-test.run=^(TestEvidence|TestComplete|TestStageOfAdmitted|TestJoinsAgain)$").CombinedOutput()
 		var found []string
 		for _, line := range regexp.MustCompile(`_test.go:\d+: ([^:,]*)[:,]`).FindAllSubmatch(out, -1) {
 			found = append(found, string(line[1]))
