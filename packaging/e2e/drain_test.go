@@ -21,8 +21,8 @@ func (i *installation) drainAtShutdown(out string) {
 	i.dropIn("[Service]", "TimeoutStopSec=90")
 	i.run("systemctl", "start", "redlockd")
 
-	const job = `trap 'sleep 6; echo done >/srv/out/done; exit' TERM; echo up >/srv/out/up; while :; do sleep 0.1; done`
-	i.run("systemd-run", "--quiet", "--unit=job", "-p", "KillMode=mixed", "redlock", "run", "-t", "2s", "job", "--", "sh", "-c", job)
+	const job = `trap 'sleep 8; echo done >/srv/out/done; exit' TERM; echo up >/srv/out/up; while :; do sleep 0.1; done`
+	i.run("systemd-run", "--quiet", "--unit=job", "-p", "KillMode=mixed", "redlock", "run", "-t", "5s", "job", "--", "sh", "-c", job)
 	up := filepath.Join(out, "up")
 	waitFor(t, "the job runs", func() bool { _, err := os.Stat(up); return err == nil })
 

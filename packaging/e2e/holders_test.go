@@ -14,7 +14,7 @@ import (
 func TestExtendToLessUnderRun(t *testing.T) {
 	t.Parallel() // mostly waits
 	h, _, _ := dev(t)
-	output, err := combined(h.redlock("run", "-t", "3s", "job", "sh", "-c", `"$0" extend -t 600ms && sleep 4 && echo done`, filepath.Join(binaries, "redlock")))
+	output, err := combined(h.redlock("run", "-t", "10s", "job", "sh", "-c", `"$0" extend -t 2s && sleep 11 && echo done`, filepath.Join(binaries, "redlock")))
 	if err != nil || !strings.HasSuffix(string(output), "done\n") {
 		t.Errorf("%v: %s", err, output)
 	}

@@ -19,7 +19,7 @@ import (
 func TestLostBeforeDeadline(t *testing.T) {
 	cluster, h, _ := five(t)
 	holder, watch := h.nc(), h.nc()
-	lease := field(holder.expect("LOCK job ttl=2s", "OK lock=job"), "lease")
+	lease := field(holder.expect("LOCK job ttl=5s guard=2s", "OK lock=job"), "lease")
 	stop(t, cluster.Servers[2:])
 	defer cont(t, cluster.Servers[2:])
 
@@ -40,7 +40,7 @@ func TestLostBeforeDeadline(t *testing.T) {
 		}
 	}
 	left := time.Duration(stated)*time.Millisecond - bootTime(t)
-	t.Logf("measured: LOST %v before the stated deadline (guard 400ms)", left)
+	t.Logf("measured: LOST %v before the stated deadline (guard 2s)", left)
 	if !strings.HasPrefix(lost, "LOST lock=job lease="+lease+" reason=quorum") {
 		t.Errorf("got %s, want LOST of lease %s", lost, lease)
 	}

@@ -111,7 +111,7 @@ func TestPageRedisUser(t *testing.T) {
 func everyKind(t *testing.T, n *terminal, servers []*redlocktest.Server) {
 	for _, request := range []string{"readers mode=shared", "semaphore slots=3", "one,two"} {
 		names, _, _ := strings.Cut(request, " ")
-		n.expect("LOCK "+request+" ttl=1s", "OK lock="+names)
+		n.expect("LOCK "+request+" ttl=1900ms", "OK lock="+names)
 		n.expect("EXTEND "+names+" ttl=2s", "OK lock="+names)
 		first, _, _ := strings.Cut(names, ",")
 		if who := n.lines("WHO " + first); len(who) != 2 {

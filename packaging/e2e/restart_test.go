@@ -248,11 +248,11 @@ func (i *installation) damagedTable(how string, readable bool, damage func([]byt
 	if _, open := holder.next(holder.stdout); open {
 		i.t.Errorf("%s: the connection goes on, although its last answers are unknown", how)
 	}
+	n := i.host.nc()
+	n.expect("LOCK "+lock+" wait=0", "ERR HELD lock="+lock)
 	waitFor(i.t, how+": the journal says so", func() bool {
 		return strings.Count(i.journal("redlockd"), "the state file was damaged") > before
 	})
-	n := i.host.nc()
-	n.expect("LOCK "+lock+" wait=0", "ERR HELD lock="+lock)
 	if readable {
 		if number(i.t, left, "resume") <= 0 {
 			i.t.Errorf("%s: %s: want how long the lease can be resumed", how, left)

@@ -47,7 +47,7 @@ func TestSuccessorLingers(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
 	holder, idle := s.nc(), s.nc()
-	holder.expect("LOCK job ttl=1s linger=3s", "OK lock=job")
+	holder.expect("LOCK job ttl=2500ms linger=3s", "OK lock=job")
 	s.stored(2)
 	s.daemon.kill()
 	holder.kill()

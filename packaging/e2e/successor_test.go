@@ -203,7 +203,7 @@ func TestSuccessorReportsLost(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
 	n := s.nc()
-	granted := n.expect("LOCK job ttl=500ms guard=100ms", "OK lock=job")
+	granted := n.expect("LOCK job ttl=3s guard=100ms", "OK lock=job")
 	s.stored(1)
 	s.daemon.kill()
 	awaitKeys(t, s.cluster.Servers)
@@ -258,7 +258,7 @@ func TestResumeAfterRestart(t *testing.T) {
 			_, h, d := five(t)
 			n := h.nc()
 			granted := n.expect("LOCK a,b ttl=20s owner=me", "OK lock=a,b")
-			left := n.expect("LOCK left ttl=1s", "OK lock=left")
+			left := n.expect("LOCK left ttl=3s", "OK lock=left")
 			reader := n.expect("LOCK doc mode=shared ttl=20s", "OK lock=doc")
 			h.nc().expect("LOCK pool slots=3 ttl=1s", "OK lock=pool") // so that a later slot is not always the first one
 			place := n.expect("LOCK pool slots=3 ttl=20s", "OK lock=pool")
