@@ -75,9 +75,10 @@ func TestLeftBehindIsKilled(t *testing.T) {
 	for name, script := range map[string]string{"by a signal": `"$@" & wait`, "by itself": `trap "exit 3" TERM; "$@" & wait`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(2 * time.Second)})
+			f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(4 * time.Second)})
 			p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, append([]string{"sh", "-c", script, "sh"}, cmdtest.Puppet()...)...)...)
 			p.AwaitPuppet()
+			f.Broadcast("LOST lock=job lease=secret reason=quorum")
 			if out := p.ReadAll(); !strings.Contains(out, "got terminated") {
 				t.Errorf("the child printed %q, want got terminated", out)
 			}

@@ -79,14 +79,14 @@ func TestDaemonEnds(t *testing.T) {
 // if the daemon is silent.
 func TestKilledBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
-	const ttl, margin = 10 * time.Second, 500 * time.Millisecond // margin: a twentieth of ttl
+	const ttl, margin = 40 * time.Second, 2 * time.Second // margin: a twentieth of ttl
 	deadline := make(chan time.Duration, 1)
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: func() []string {
-		at := boottime.Exact() + ttl
+		at := boottime.Exact() + ttl/4 // as if the answer had come late
 		deadline <- at
 		return []string{cmdtest.GrantLine(at, ttl)}
 	}})
-	p, _ := cmdtest.RunPuppet(t, f.Socket)
+	p, _ := cmdtest.RunPuppet(t, f.Socket, "-t", ttl.String())
 	at := <-deadline
 	p.ExpectTerminated()
 	told := at - boottime.Exact()
@@ -134,12 +134,14 @@ func TestHungDaemonWhileRunning(t *testing.T) {
 // If --grace is shorter than a fifth of the lease time, it does not delay SIGKILL.
 func TestKilledInTimeWithLittleGrace(t *testing.T) {
 	t.Parallel()
-	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(8 * time.Second)})
-	p, _ := cmdtest.RunPuppet(t, f.Socket, "-t", "8s", "--grace", "500ms")
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: func() []string {
+		return []string{cmdtest.GrantLine(boottime.Exact()+5*time.Second, 40*time.Second)} // as if the answer had come late
+	}})
+	p, _ := cmdtest.RunPuppet(t, f.Socket, "-t", "40s", "--grace", "2.5s")
 	p.ExpectTerminated()
 	p.ReadAll()
 	p.ExpectExit(exit.Lost)
-	if stderr := p.Stderr(); !regexp.MustCompile(`got SIGKILL (400|[23]\d\d)ms before the deadline`).MatchString(stderr) { // a twentieth of -t
+	if stderr := p.Stderr(); !regexp.MustCompile(`got SIGKILL (2|1\.\d+)s before the deadline`).MatchString(stderr) { // a twentieth of -t
 		t.Errorf("stderr is %q", stderr)
 	}
 }

@@ -492,10 +492,10 @@ func TestDaemonStopsAnswering(t *testing.T) {
 
 func TestUnlockFails(t *testing.T) {
 	t.Parallel()
-	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("ERR NOQUORUM : 3 of 5 nodes are down")})
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Hour), ipc.VerbUnlock: cmdtest.Reply("ERR NOQUORUM : 3 of 5 nodes are down")})
 	code, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs(nil, "sh", "-c", "exit 6")...)
 	cmdtest.CheckExit(t, code, 6, stderr, "3 of 5 nodes are down")
-	if !strings.Contains(stderr, "other processes get the lock within 59.") {
+	if !strings.Contains(stderr, "other processes get the lock within 59m") {
 		t.Errorf("stderr %q does not say when the lock is free", stderr)
 	}
 }

@@ -56,6 +56,9 @@ const roleUnsaid = "unsaid"
 
 func init() { cmdtest.Roles[roleUnsaid] = unsaidMain }
 
+// unsaidMargin is how long before the deadline the command gets SIGKILL.
+const unsaidMargin = time.Second
+
 // unsaid is a lease that is extended once, and whose end is not reported.
 type unsaid struct{ first, last time.Duration }
 
@@ -64,7 +67,7 @@ func (unsaid) Context() context.Context { return context.Background() }
 func (unsaid) Guard() time.Duration     { return time.Minute }
 
 func (u unsaid) DeadlineBoottime() time.Duration {
-	if boottime.Exact() < u.first-450*time.Millisecond {
+	if boottime.Exact() < u.first-unsaidMargin-50*time.Millisecond {
 		return u.first
 	}
 	return u.last
@@ -77,8 +80,8 @@ func unsaidMain(argv []string) int {
 		return 1
 	}
 	now := boottime.Exact()
-	l := unsaid{now + 600*time.Millisecond, now + 1600*time.Millisecond}
-	c := &child{signals: catchSignals(), lease: l, margin: 400 * time.Millisecond, timer: alarm, stderr: os.Stderr, recheck: time.NewTimer(0)}
+	l := unsaid{now + unsaidMargin + 200*time.Millisecond, now + unsaidMargin + 1200*time.Millisecond}
+	c := &child{signals: catchSignals(), lease: l, margin: unsaidMargin, timer: alarm, stderr: os.Stderr, recheck: time.NewTimer(0)}
 	over, err := c.startOnThread(&exec.Cmd{Path: argv[0], Args: argv, Stdin: os.Stdin, Stdout: os.Stdout, SysProcAttr: diesWithParent()})
 	if err == nil {
 		defer over()
