@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // changeAll makes a change of the nodes, host after host. If missed is not negative, that node is down
@@ -163,5 +164,30 @@ func TestQuarantinedNodeJoinsAgain(t *testing.T) {
 		time.Sleep(2*longest + 2*beat)
 		f.wantState(back, 0, redlock.NodeReady)
 		want(t, "step", back.Status().Change.Step, redlock.ChangeBegun)
+	})
+}
+
+// Durable nodes that left are restarted with their data. They still refuse a host that slept with the list of
+// before, and are not new nodes for it. Guards judgement.judgeRestarted.
+func TestDurableNodesThatLeftStillRefuse(t *testing.T) {
+	durableTest(t, 3, func(t *testing.T, f *fleet) {
+		f.q.Close()
+		joint := f.another(f.config("abc", "c"), durableNodes)
+		for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
+		}
+		if err := redlock.CommitUnchecked(joint); err != nil {
+			t.Fatal(err)
+		}
+		for ; joint.Status().Change.Step != redlock.ChangeDone; time.Sleep(100 * ms) {
+		}
+		joint.Close()
+		every(f.sims[:2], func(s *redlocktest.Sim) { s.Crash(true); s.Restart() })
+		slept := f.another(f.config("abc", "abc"), durableNodes)
+		defer slept.Close()
+		for range 2 {
+			time.Sleep(longest + 2*beat)
+			f.wantState(slept, 0, redlock.NodeRefused, "has the old list")
+			f.wantState(slept, 1, redlock.NodeRefused, "has the old list")
+		}
 	})
 }

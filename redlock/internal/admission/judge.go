@@ -279,7 +279,8 @@ func (j *judgement) beginQuarantine(hasCounters bool) Verdict {
 }
 
 // judgeRestarted judges an epoch that was written to another Redis process. It is still valid
-// only if a durable node wrote it to its own file.
+// only if a durable node wrote it to its own file. If it has another list, the node can be a new one here
+// after a quarantine, but not if it refuses hosts because of a change: it would forget that.
 func (j *judgement) judgeRestarted(e Epoch) Verdict {
 	m, s := j.member, j.snapshot
 	own := e.Name == m.name && (m.word == "" || e.Word == m.word || e.Word == m.marker.Word)
@@ -287,7 +288,7 @@ func (j *judgement) judgeRestarted(e Epoch) Verdict {
 		return j.beginQuarantine(false)
 	}
 	stage, err := parseStage(e.Stage)
-	if err != nil || !m.fleet.change.serves(m.index, stage) {
+	if err != nil || stage.Step == Settled && !m.fleet.change.serves(m.index, stage) {
 		return j.beginQuarantine(false)
 	}
 	e.RunID = s.Info.RunID
