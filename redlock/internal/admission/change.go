@@ -86,15 +86,16 @@ func (c *change) serves(node int, s Stage) bool {
 func (c *change) isDone(s Stage) bool { return c.isJoint() && s.serves(c.new) }
 
 // note records the stage of a node that may vote. asked and at are when the node was asked and when
-// it answered.
-func (c *change) note(node int, word string, s Stage, asked, at time.Duration) {
+// it answered. If the node was not seen for maxTTL, because this host was stopped or cut off, it can have
+// been changed back and again meanwhile, with the same word: it counts from now on.
+func (c *change) note(node int, word string, s Stage, asked, at, maxTTL time.Duration) {
 	c.refusing.Note(node, !s.serves(c.old))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seen := &c.seen[node]
-	if seen.word != word || seen.stage != s {
+	if isLate := asked > seen.last+maxTTL; isLate || seen.word != word || seen.stage != s {
 		first := at
-		if word == seen.word && c.refusesOld(seen.stage) && c.refusesOld(s) {
+		if !isLate && word == seen.word && c.refusesOld(seen.stage) && c.refusesOld(s) {
 			first = seen.first // a later step of the same change
 		}
 		*seen = sighting{stage: s, since: at, word: word, first: first}

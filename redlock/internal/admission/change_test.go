@@ -111,8 +111,8 @@ func TestServes(t *testing.T) {
 	}
 }
 
-// seen are looks at nodes in seconds: "a1 committed 3 7" is node a, word 1, seen to be committed at 3
-// and again at 7.
+// look looks at nodes: "a1 committed 3 7" is node a, word 1, seen to be committed in each second from 3
+// to 7.
 func (f *Fleet) look(looks ...string) {
 	for _, text := range looks {
 		var node, step string
@@ -123,8 +123,8 @@ func (f *Fleet) look(looks ...string) {
 		s := Stage{Old: f.change.old, New: f.change.new}
 		for s.Step = Begun; s.Step.String() != step; s.Step++ {
 		}
-		for _, at := range []int{first, last} {
-			f.change.note(int(node[0]-'a'), node, s, time.Duration(at)*time.Second, time.Duration(at)*time.Second)
+		for at := first; at <= last; at++ {
+			f.change.note(int(node[0]-'a'), node, s, time.Duration(at)*time.Second, time.Duration(at)*time.Second, 10*time.Second)
 		}
 	}
 }
@@ -148,6 +148,7 @@ func TestEvidence(t *testing.T) {
 		{"the second was not seen since", []string{"a1 committed 1 5", "b1 committed 2 20"}, false},
 		{"one lost its data and was admitted again", []string{"a1 committed 1 5", "a2 committed 8 12", "b1 committed 2 12"}, false},
 		{"at different times", []string{"a1 committed 1 5", "a2 begun 6 7", "b1 committed 8 20"}, false},
+		{"not seen for longer than max_ttl", []string{"a1 committed 1 2", "a1 committed 13 20", "b1 committed 2 20"}, false},
 		{"lost its data, and long after that", []string{"a1 committed 1 5", "a2 committed 8 18", "b1 committed 2 18"}, true},
 	} {
 		f := changing("a b c- d+")
@@ -204,7 +205,7 @@ func TestUndo(t *testing.T) {
 	if err := f.Undo(0); err != ErrNothingBegun {
 		t.Errorf("nothing has begun, and it is undone: %v", err)
 	}
-	f.change.note(1, "b1", stageOf("abc>abd begun"), 0, 0)
+	f.change.note(1, "b1", stageOf("abc>abd begun"), 0, 0, 10*time.Second)
 	if err := f.Undo(0); err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +339,7 @@ func TestJoinsAgain(t *testing.T) {
 			if stage != "" {
 				sources.Nodes |= quorum.Of(i)
 				sources.Epochs[i] = hash("w", stage)
-				f.change.note(i, "w", stageOf(stage), time.Second, time.Second)
+				f.change.note(i, "w", stageOf(stage), time.Second, time.Second, 10*time.Second)
 			}
 		}
 		joins := f.change.isLeftover(3, s)

@@ -329,7 +329,7 @@ func (j *judgement) judgeAdmitted(e Epoch) Verdict {
 // advance returns what a change of the nodes requires of a node that is ready.
 func (j *judgement) advance(e Epoch, ready Verdict) Verdict {
 	m, s, fleet := j.member, j.snapshot, j.member.fleet
-	fleet.change.note(m.index, e.Word, j.stage, s.Sent, s.At)
+	fleet.change.note(m.index, e.Word, j.stage, s.Sent, s.At, fleet.LongestTTL())
 	next, isDone := fleet.change.next(m.index, j.stage, s.At, fleet.LongestTTL(), fleet.register.votes)
 	switch {
 	case isDone, fleet.change.mayRejoin(m.index, j.stage, s.At, fleet.register.votes):
