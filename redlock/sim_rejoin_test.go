@@ -139,6 +139,40 @@ func missedTheCommit(t *testing.T, joined bool) {
 	})
 }
 
+// A node that left is down until the change in which it joins again is done. It serves the new list
+// then. Guards change.complete.
+func TestNodeJoinsAgainAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		defer f.closeSims()
+		change := func(before, after string) *redlock.Quorum {
+			joint := f.another(f.config(before, after))
+			for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
+			}
+			if err := joint.CommitChange(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for ; joint.Status().Change.Step != redlock.ChangeDone; time.Sleep(100 * ms) {
+			}
+			return joint
+		}
+		change("abc", "bc").Close()
+		f.sims[0].Down()
+		joint := change("bc", "abc")
+		f.sims[0].Up()
+		time.Sleep(3 * beat)
+		f.wantState(joint, 0, redlock.NodeReady)
+		f.wantDone("abc")
+		joint.Close()
+		f.sims[1].Down()
+		added := f.another(f.config("abc", "abc"))
+		defer added.Close()
+		if _, err := added.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest, Wait: longest}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A node whose clock jumped before it left has the marker of a quarantine. It joins again with it, and
 // votes max_ttl later. Guards judgement.judgeUnserved.
 func TestQuarantinedNodeJoinsAgain(t *testing.T) {

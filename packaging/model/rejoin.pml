@@ -171,6 +171,12 @@ end:	do
 	/* A node that left, or missed it, joins again. The change in which it left is done: a majority of B serves B. */
 #ifndef NO_REJOIN
 	:: d_step { config[d] == HAS_BA && n != C && joins[d] == 0 && stored[n] >= A && stored[n] <= AB_DONE && SERVES_B(C) -> joins[d] = stored[n]; joining[d] = n }
+	/* It comes back when the change in which it joins is done: a majority of A serves A. */
+	:: d_step { config[d] == HAS_BA && n != C && (stored[n] == AB_COMMITTED || stored[n] == AB_DONE) && IS_IN_FORCE(n) ->
+		if :: SERVES_A(OTHER(n, 1)) -> copy(n, OTHER(n, 1)) :: else fi;
+		if :: SERVES_A(OTHER(n, 2)) -> copy(n, OTHER(n, 2)) :: else fi;
+		store(n, BA_DONE)
+	}
 	:: d_step { joins[d] && joining[d] == n ->
 		if
 #ifdef FORGETS

@@ -257,17 +257,20 @@ func (c *change) mayRejoin(node int, s Stage, now time.Duration, votes func(int)
 // node that serves new hosts already has these counters, too.
 //
 // A node that missed the end of the last change, or that left before and joins again, takes part in what
-// the other nodes do: a majority of this host's list serves it now. One node would show nothing,
-// because it may have missed more: if the nodes change from one list to another and back, it serves
-// the first list all the time. A majority refused that list in between, so it serves it again.
+// the other nodes do: a majority of this host's list, the old or the new one, serves it now. One node
+// would show nothing, because it may have missed more: if the nodes change from one list to another and
+// back, it serves the first list all the time. A majority refused that list in between, so it serves it
+// again.
 func (c *change) complete(node int, s Stage, word string, now, maxTTL time.Duration, sources *Sources) (to Stage, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	to = Stage{Old: s.Old, New: s.New, Step: Done}
-	if c.isLeftover(node, s) {
-		to = c.stage()
-	}
-	if !c.isJoint() || !s.isOf(c.old, c.new) {
+	switch {
+	case c.isLeftover(node, s) && !s.serves(c.new) && c.newMajor.Decides(sources.servingIn(c.new, node)):
+		return Stage{Old: c.old, New: c.new, Step: Done}, true
+	case c.isLeftover(node, s):
+		return c.stage(), c.majority.Decides(sources.servingIn(c.old, node))
+	case !c.isJoint() || !s.isOf(c.old, c.new):
 		return to, c.majority.Decides(sources.servingIn(c.old, node))
 	}
 	evidence, read := c.evidenceLocked(now, maxTTL), quorum.Set(0)
@@ -334,7 +337,7 @@ func (c *change) refusal(node int, s Stage) error {
 	case s.Step != Settled && s.New == c.old && !c.isJoint():
 		return errors.New("the nodes are being changed to this host's list, and that is not complete on this node (redlock nodes on a host with both lists says what it waits for): until then this host needs the config with joining and leaving nodes")
 	case c.isLeftover(node, s):
-		return fmt.Errorf("it left these nodes in an earlier change (%s), and joins again when that change is done: a majority of the nodes that are not joining must be able to vote, and serve hosts with their list alone; if these lost their data, and no host uses this node: HDEL %s epoch here", s, NodeKey)
+		return fmt.Errorf("it left these nodes in an earlier change (%s), and joins again before this change is committed, or when it is done: a majority of one list must be able to vote, and serve hosts with that list alone; if that never comes, and no host uses this node: HDEL %s epoch there", s, NodeKey)
 	case s.Step != Settled:
 		return fmt.Errorf("another change of the nodes is in progress (%s, here %s): use the same config everywhere, or undo that change first (redlock nodes undo)", s, c.stage())
 	case c.isJoint():
