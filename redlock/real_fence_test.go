@@ -38,12 +38,12 @@ func (s *store) write(fence uint64, value string) (done bool) {
 // not loses the second holder's write.
 func TestRealStoppedClientIsFenced(t *testing.T) {
 	s := newSite(t, 5)
-	other := s.newHost()
+	other := s.newHost(maxTTL(steady), patientHost)
 	fenced, control := &store{fenced: true}, &store{}
 	client := s.startClient("x")
 	first := client.read("granted")
 	client.signal(syscall.SIGSTOP)
-	second := other.take(redlock.Request{Name: "x", TTL: quarantine, Keep: true})
+	second := other.take(redlock.Request{Name: "x", TTL: steady, Keep: true})
 	if second.Fence() <= first {
 		t.Errorf("fencing token %d after %d", second.Fence(), first)
 	}

@@ -30,7 +30,7 @@ func TestRealDenial(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 3)
-			h := s.newHost()
+			h := s.newHost(patientHost)
 			want(t, "spare nodes", h.Status().Spare(), 1)
 			servers := []*redlocktest.Server{s.server("a"), s.server("b")}
 			for _, server := range servers {
@@ -192,12 +192,12 @@ func TestRealRefusedReleaseIsRepeated(t *testing.T) {
 // memory. (A script that has written may write more.)
 func TestRealNoMemoryKeepsLeases(t *testing.T) {
 	s := newSite(t, 3)
-	h := s.newHost()
+	h := s.newHost(maxTTL(steady), patientHost)
 	leases := map[string]*redlock.Lease{
-		"exclusive": h.take(redlock.Request{Name: "x", TTL: quarantine}),
-		"several":   h.take(redlock.Request{Names: []string{"y", "z"}, TTL: quarantine}),
-		"shared":    h.take(redlock.Request{Name: "r", TTL: quarantine, Shared: true}),
-		"slot":      h.take(redlock.Request{Name: "s", TTL: quarantine, Slots: 3}),
+		"exclusive": h.take(redlock.Request{Name: "x", TTL: steady}),
+		"several":   h.take(redlock.Request{Names: []string{"y", "z"}, TTL: steady}),
+		"shared":    h.take(redlock.Request{Name: "r", TTL: steady, Shared: true}),
+		"slot":      h.take(redlock.Request{Name: "s", TTL: steady, Slots: 3}),
 	}
 	for _, node := range []string{"a", "b", "c"} {
 		s.tell(s.server(node), "CONFIG", "SET", "maxmemory", "1")
@@ -217,7 +217,7 @@ func TestRealDenialByACLAtRest(t *testing.T) {
 	for _, command := range []string{"SET", "PTTL", "ZADD", "EVALSHA"} {
 		t.Run(command, func(t *testing.T) {
 			s := newSite(t, 3)
-			h := s.newHost()
+			h := s.newHost(patientHost)
 			want(t, "spare nodes", h.Status().Spare(), 1)
 			a := s.server("a")
 			h.forget()
