@@ -176,8 +176,8 @@ func TestHosts(t *testing.T) {
 	if got := len(targetsOf(rep)); len(rep.Contention) != 2 || rep.Contention[1].Rate == 0 || got != 3 || rep.fault() != nil {
 		t.Errorf("rows %+v, %d targets, %v; want two with grants, three targets and no fault", rep.Contention, got, rep.fault())
 	}
-	// The dead host holds the lock until its ttl, which began at the grant, has passed.
-	if d := b.deaths[0]; d.delay < ttl*9/10 || d.gap < d.delay || d.after == 0 || d.failed > 0 {
+	// The dead host holds the lock until its ttl has passed, which began after the grant before it.
+	if d := b.deaths[0]; d.gap < ttl*9/10 || d.gap < d.delay || d.after == 0 || d.failed > 0 {
 		t.Errorf("a host died: %+v; want the others to wait for the ttl, and then to go on", d)
 	}
 }

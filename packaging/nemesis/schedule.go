@@ -15,6 +15,10 @@ const (
 	// lossPause is the time between faults after which a node has no vote for maxTTL, so that there
 	// is a quorum most of the time.
 	lossPause = 3 * time.Second
+
+	// firstTries is how often a kind of fault comes first until it changes something. In some runs,
+	// it cannot.
+	firstTries = 5
 )
 
 // A schedule makes faults until the run ends. The seed decides the faults and their order.
@@ -22,12 +26,12 @@ type schedule struct {
 	world  *world
 	random *rand.Rand
 	kinds  []faultKind   // each as often as its weight
-	first  []faultKind   // kinds that were not made yet
 	gap    time.Duration // mean time between two faults
 	done   chan struct{} // closed at the end of the run
 
 	faults sync.WaitGroup // the ones in progress
 	mu     sync.Mutex     // guards the fields below
+	first  []faultKind    // kinds that have changed nothing yet, except those in progress
 	busy   map[[2]int]bool
 	nodes  int // number of broken nodes
 	lost   time.Time
@@ -80,23 +84,35 @@ func (s *schedule) failure() error {
 	return s.failed
 }
 
-// next makes the next fault of the seed, unless all its targets are already broken. Kinds that were
-// not made yet come first, so that every run has all kinds.
+// next makes the next fault of the seed, unless all its targets are already broken. Kinds that have
+// changed nothing yet come first, so that every run has all kinds.
 func (s *schedule) next() {
 	seed := s.random.Uint64()
 	random := s.kinds[s.random.IntN(len(s.kinds))]
-	for i, kind := range append(slices.Clone(s.first), random) {
+	for _, kind := range append(s.withoutEffect(), random) {
 		number, found := s.choose(kind, s.random.IntN(s.count(kind.target)))
 		if !found {
 			continue
 		}
-		if i < len(s.first) {
-			s.first = slices.Delete(s.first, i, i+1)
-		}
+		s.begin(kind)
 		f := &injector{world: s.world, random: rand.New(rand.NewPCG(seed, 1)), done: s.done}
 		s.faults.Go(func() { s.make(kind, number, f) }) // run waits for it
 		return
 	}
+}
+
+// withoutEffect returns the kinds that have changed nothing yet, except those in progress.
+func (s *schedule) withoutEffect() []faultKind {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.first)
+}
+
+// begin notes that a fault of a kind is in progress.
+func (s *schedule) begin(kind faultKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.first = slices.DeleteFunc(s.first, func(one faultKind) bool { return one.name == kind.name })
 }
 
 func (s *schedule) make(kind faultKind, number int, f *injector) {
@@ -121,6 +137,9 @@ func (s *schedule) make(kind faultKind, number int, f *injector) {
 	count.effect += effect
 	if effect > 0 {
 		count.effective++
+	}
+	if count.effective == 0 && count.made < firstTries {
+		s.first = append(s.first, kind)
 	}
 }
 
