@@ -113,14 +113,12 @@ var checks = []struct {
 	{name: "nodes counters not copied", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 FENCES=1 NO_COUNTERS", want: tokenOrder},
 	{name: "nodes counters copied early", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 FENCES=1 EARLY_COUNTERS", want: tokenOrder},
 
-	{name: "nodes there and back", model: "rejoin", want: holds},
-	{name: "nodes there and back, node loses its data", model: "rejoin", flags: "CRASHES=1", want: holds, long: true},
-	{name: "nodes there and back, fencing", model: "rejoin", flags: "GRANTS=3", want: holds, long: true},
-	{name: "nodes there and back, state removed", model: "rejoin", flags: "CRASHES=1 NO_REJOIN", want: holds},
-	{name: "nodes there and back, two left nodes lose their data", model: "rejoin", flags: "CRASHES=2 NO_REJOIN", want: oneHolder}, // the limit: a daemon that slept sees empty nodes
-	{name: "nodes joined again in quarantine", model: "rejoin", flags: "FORGETS", want: oneHolder},
-	{name: "nodes done because one is", model: "rejoin", flags: "ONE_WITNESS", want: oneHolder},
-	{name: "nodes admitted as done because one is", model: "rejoin", flags: "CRASHES=1 ONE_DONE", want: oneHolder},
+	{name: "nodes there and back", model: "back", want: holds},
+	{name: "nodes there and back, node loses its data", model: "back", flags: "CRASHES=1", want: holds},
+	{name: "nodes there and back, fencing", model: "back", flags: "GRANTS=3", want: holds},
+	{name: "nodes there and back, two lose their data", model: "back", flags: "CRASHES=2", want: oneHolder}, // the limit: a host that slept sees empty nodes
+	{name: "nodes done because one is", model: "back", flags: "CRASHES=1 ONE_WITNESS", want: oneHolder},
+	{name: "nodes admitted as done because one is", model: "back", flags: "CRASHES=1 ONE_DONE", want: oneHolder},
 
 	{name: "Redlock, longer", model: "redlock", want: holds, long: true},
 	{name: "Redlock node stays away, longer", model: "redlock", flags: "CRASHES=1 NO_RESTART=1", want: holds, long: true},

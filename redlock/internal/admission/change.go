@@ -85,15 +85,19 @@ func (c *change) serves(node int, s Stage) bool {
 // isDone reports whether a node with this stage serves hosts with the new list of this change.
 func (c *change) isDone(s Stage) bool { return c.isJoint() && s.serves(c.new) }
 
+// ageLimit returns how long ago a node may have been seen to count. In that time, the nodes cannot change
+// back and again, which leaves the word of an epoch as it is: each change takes longer.
+func ageLimit(maxTTL time.Duration) time.Duration { return max(maxTTL, 2*LookInterval) }
+
 // note records the stage of a node that may vote. asked and at are when the node was asked and when
-// it answered. If the node was not seen for maxTTL, because this host was stopped or cut off, it can have
-// been changed back and again meanwhile, with the same word: it counts from now on.
+// it answered. A node that was not seen for ageLimit, because this host was stopped or cut off, counts
+// from now on.
 func (c *change) note(node int, word string, s Stage, asked, at, maxTTL time.Duration) {
 	c.refusing.Note(node, !s.serves(c.old))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seen := &c.seen[node]
-	if isLate := asked > seen.last+maxTTL; isLate || seen.word != word || seen.stage != s {
+	if isLate := asked > seen.last+ageLimit(maxTTL); isLate || seen.word != word || seen.stage != s {
 		first := at
 		if !isLate && word == seen.word && c.refusesOld(seen.stage) && c.refusesOld(s) {
 			first = seen.first // a later step of the same change
@@ -180,7 +184,8 @@ func (c *change) evidenceLocked(now, maxTTL time.Duration) (nodes quorum.Set) {
 		}
 		nodes = 0
 		for node, seen := range c.seen {
-			if c.refusesOld(seen.stage) && seen.first <= candidate.first && seen.last >= candidate.first+maxTTL {
+			isNew := now <= seen.last+ageLimit(maxTTL)
+			if isNew && c.refusesOld(seen.stage) && seen.first <= candidate.first && seen.last >= candidate.first+maxTTL {
 				nodes |= quorum.Of(node)
 			}
 		}
@@ -214,39 +219,14 @@ func (s *Sources) stageOf(node int) (word string, stage Stage) {
 	return e.Word, stage
 }
 
-// servingIn returns the nodes except one that serve hosts with a list alone, as their hashes show.
-func (s *Sources) servingIn(list string, except int) (nodes quorum.Set) {
-	for other := range s.Epochs {
-		if _, stage := s.stageOf(other); other != except && stage.serves(list) {
-			nodes |= quorum.Of(other)
+// serving returns the nodes that serve hosts with a list alone, as their hashes show.
+func (s *Sources) serving(list string) (nodes quorum.Set) {
+	for node := range s.Epochs {
+		if _, stage := s.stageOf(node); stage.serves(list) {
+			nodes |= quorum.Of(node)
 		}
 	}
 	return nodes
-}
-
-// isLeftover reports whether a joining node has the state of an earlier change, in which it left these
-// nodes, or which it missed. (A node that has gone on after this change serves the new list, too: see
-// complete.)
-func (c *change) isLeftover(node int, s Stage) bool {
-	return c.isJoint() && c.after.Has(node) && !c.before.Has(node) && !s.isOf(c.old, c.new) &&
-		(s.serves(c.new) || s.Step != Settled && s.New == c.old)
-}
-
-// mayRejoin reports whether it is the turn of a node that serves hosts with the new list, although the
-// old one is still in use: it missed the change in which it left.
-func (c *change) mayRejoin(node int, s Stage, now time.Duration, votes func(int) bool) bool {
-	if !c.isLeftover(node, s) {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var serving quorum.Set
-	for other, seen := range c.seen {
-		if votes(other) && seen.stage.serves(c.old) {
-			serving |= quorum.Of(other)
-		}
-	}
-	return c.majority.Decides(serving) && c.isTurnOfLocked(node, c.stage(), now, votes)
 }
 
 // complete returns the stage with which a node of the new list serves new hosts, if the counters of
@@ -256,22 +236,16 @@ func (c *change) mayRejoin(node int, s Stage, now time.Duration, votes func(int)
 // and were read after it had begun to refuse old hosts: from the nodes that are the evidence. Any
 // node that serves new hosts already has these counters, too.
 //
-// A node that missed the end of the last change, or that left before and joins again, takes part in what
-// the other nodes do: a majority of this host's list, the old or the new one, serves it now. One node
-// would show nothing, because it may have missed more: if the nodes change from one list to another and
-// back, it serves the first list all the time. A majority refused that list in between, so it serves it
-// again.
+// A node that missed the end of the last change serves this host's list if more nodes do than a
+// majority can do without. Fewer would show nothing: they may have missed more. If the nodes change
+// from one list to another and back, a node that missed the first commit serves the first list all the
+// time, but a majority refused it in between.
 func (c *change) complete(node int, s Stage, word string, now, maxTTL time.Duration, sources *Sources) (to Stage, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	to = Stage{Old: s.Old, New: s.New, Step: Done}
-	switch {
-	case c.isLeftover(node, s) && !s.serves(c.new) && c.newMajor.Decides(sources.servingIn(c.new, node)):
-		return Stage{Old: c.old, New: c.new, Step: Done}, true
-	case c.isLeftover(node, s):
-		return c.stage(), c.majority.Decides(sources.servingIn(c.old, node))
-	case !c.isJoint() || !s.isOf(c.old, c.new):
-		return to, c.majority.Decides(sources.servingIn(c.old, node))
+	if !c.isJoint() || !s.isOf(c.old, c.new) {
+		return to, c.majority.Blocks(sources.serving(c.old))
 	}
 	evidence, read := c.evidenceLocked(now, maxTTL), quorum.Set(0)
 	for other := range c.seen {
@@ -286,26 +260,25 @@ func (c *change) complete(node int, s Stage, word string, now, maxTTL time.Durat
 	return to, c.majority.Decides(read)
 }
 
-// admits returns the stage for a node whose quarantine ends: the latest of the sources. The node
-// serves new hosts only if a majority of the new list does: see complete.
+// admits returns the stage for a node whose quarantine ends: the latest of the sources. As in complete,
+// one node does not show that a list is in use.
 func (c *change) admits(sources *Sources) Stage {
-	latest := c.stage()
-	isInUse := c.majority.Decides(sources.servingIn(c.old, -1)) // so no node can be done
+	latest, isOldInUse := c.stage(), c.majority.Blocks(sources.serving(c.old))
 	var done quorum.Set
 	for node := range c.seen {
 		_, s := sources.stageOf(node)
 		switch {
-		case c.isDone(s) && isInUse:
-		case c.isDone(s):
+		case c.isDone(s) && !isOldInUse:
 			done |= quorum.Of(node)
 			latest.Step = max(latest.Step, Committed)
+		case c.isDone(s): // it missed an earlier change
 		case s.isOf(latest.Old, latest.New) && s.Step > latest.Step:
 			latest = s
 		case !c.isJoint() && s.Step != Settled && s.serves(c.old) && latest.Step == Settled:
 			latest = s
 		}
 	}
-	if c.newMajor.Decides(done) {
+	if c.newMajor.Blocks(done) {
 		latest.Step = Done
 	}
 	return latest
@@ -336,8 +309,8 @@ func (c *change) refusal(node int, s Stage) error {
 		return errors.New("the nodes were changed, and this host's config has the old list: it gets no vote until it has the new one (the config of the other hosts) and redlockd was reloaded here")
 	case s.Step != Settled && s.New == c.old && !c.isJoint():
 		return errors.New("the nodes are being changed to this host's list, and that is not complete on this node (redlock nodes on a host with both lists says what it waits for): until then this host needs the config with joining and leaving nodes")
-	case c.isLeftover(node, s):
-		return fmt.Errorf("it left these nodes in an earlier change (%s), and joins again before this change is committed, or when it is done: a majority of one list must be able to vote, and serve hosts with that list alone; if that never comes, and no host uses this node: HDEL %s epoch there", s, NodeKey)
+	case c.isJoint() && s.Step >= Committed && s.New == c.old && !c.before.Has(node):
+		return fmt.Errorf("it left these nodes in an earlier change (%s), and cannot join with the state that it had then: when no host uses it any more, HDEL %s epoch there; then it waits max_ttl like a new node", s, NodeKey)
 	case s.Step != Settled:
 		return fmt.Errorf("another change of the nodes is in progress (%s, here %s): use the same config everywhere, or undo that change first (redlock nodes undo)", s, c.stage())
 	case c.isJoint():

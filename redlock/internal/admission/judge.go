@@ -40,8 +40,8 @@ type Verdict struct {
 	// fencing counters and calls Member.EndQuarantine.
 	NeedsCounters bool
 
-	// Completes: the node can serve hosts with the new list of a change of the nodes, or join again.
-	// The caller copies the other nodes' fencing counters and calls Member.Complete.
+	// Completes: the node can serve hosts with the new list of a change of the nodes. The caller
+	// copies the other nodes' fencing counters and calls Member.Complete.
 	Completes bool
 
 	QuarantineBegun bool     // Write is the marker of a new quarantine
@@ -144,8 +144,8 @@ func (m *Member) EndQuarantine(s *Snapshot, sources *Sources) Verdict {
 	return j.withFindings(j.endQuarantine(sources))
 }
 
-// Complete decides whether a node serves hosts with the new list, or joins again, after the other nodes'
-// fencing counters were copied. without is the verdict if not.
+// Complete decides whether a node serves hosts with the new list, after the other nodes' fencing
+// counters were copied. without is the verdict if it does not.
 func (m *Member) Complete(s *Snapshot, sources *Sources, without Verdict) Verdict {
 	e, _ := ParseEpoch(s.Epoch) // Judge has read it, and the stage
 	stage, _ := parseStage(e.Stage)
@@ -222,14 +222,13 @@ func refusedVerdict(err error) Verdict {
 }
 
 // judgeUnserved judges a node that does not serve this host: it has another list of nodes. A node that
-// missed the end of a change to this host's list can still get it, and a node that left in that change
-// can join again.
+// missed the end of a change to this host's list can still get it.
 func (j *judgement) judgeUnserved(pending bool) Verdict {
 	m, c := j.member, j.member.fleet.change
 	c.noteRefused(m.index, j.stage)
 	m.fleet.noteElsewhere(m.index)
 	v := refusedVerdict(c.refusal(m.index, j.stage))
-	v.Completes = !pending && j.stage.Step != Settled && j.stage.New == c.old && c.before.Has(m.index) || c.isLeftover(m.index, j.stage)
+	v.Completes = !pending && j.stage.Step != Settled && j.stage.New == c.old && c.before.Has(m.index)
 	return v
 }
 
@@ -332,7 +331,7 @@ func (j *judgement) advance(e Epoch, ready Verdict) Verdict {
 	fleet.change.note(m.index, e.Word, j.stage, s.Sent, s.At, fleet.LongestTTL())
 	next, isDone := fleet.change.next(m.index, j.stage, s.At, fleet.LongestTTL(), fleet.register.votes)
 	switch {
-	case isDone, fleet.change.mayRejoin(m.index, j.stage, s.At, fleet.register.votes):
+	case isDone:
 		ready.Completes = true
 	case next != j.stage:
 		e.Stage = next.String()

@@ -1,4 +1,4 @@
-/* rejoin: the set of nodes changes from one list to another and back, and a node comes back with old state.
+/* back: the set of nodes changes from one list to another and back, and a node comes back with old state.
  *
  * The list A has all three nodes, the list B only node C. A change leads from A to B, and another one
  * back to A. The second one has the same names as the first one, so the text that a node stores does
@@ -8,19 +8,18 @@
  * A host has one config after the other: A, A to B, B, B to A, A. It may be late by any time, or too
  * early.
  *
- *   spin -a rejoin.pml && cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan
+ *   spin -a back.pml && cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan
  *
  * Bounds, each a -D flag:
  *
- *   CRASHES   how often nodes of A that are not in B lose their data
+ *   CRASHES   how often nodes of A that are not in B lose their data. (An operator removes the state of
+ *             a node that left before it joins again: then it has lost its data.)
  *   GRANTS    count fencing tokens, for this many grants; 0: any number of grants, and no tokens
- *   NO_REJOIN a node that left is refused until the operator removes its state: then it has lost its data
  *
  * Planted mistakes:
  *
  *   ONE_WITNESS    one node that serves the new list shows that a change is done
  *   ONE_DONE       a node that lost its data serves the new list as soon as one other node does
- *   FORGETS        a node that left and joins again is quarantined like a node that lost its data
  *
  * What is simpler than in redlockd: a ballot is one step. A host looks at all nodes at one instant. Every lease
  * and every wait ends with the next tick.
@@ -74,8 +73,6 @@ bit waited[NODES];      /* a tick has passed since it began to refuse a list, or
 byte counter[NODES];
 byte config[D];
 bit deadline[D];        /* in ticks: it holds the lock until the next one */
-byte joins[D];          /* what it has seen on a node that it will let join again; 0: none */
-byte joining[D];        /* which node. The write may come at any time, also from a host that was stopped */
 byte crashes, grants, largest, fence;
 byte i;
 
@@ -152,8 +149,8 @@ end:	do
 	}
 	:: d_step { config[d] == HAS_B && n == C && stored[n] == BA_BEGUN -> store(n, B) }
 
-	/* A node that missed the end of a change serves the new list when a majority of the other nodes of
-	   that list does. (B has no other nodes.) */
+	/* A node that missed the end of a change serves the new list when more of the other nodes of that
+	   list do than a majority can do without. (B has no other nodes.) */
 #ifdef ONE_WITNESS
 #define IS_IN_FORCE(n) ONE_OTHER_SERVES_A(n)
 #else
@@ -166,28 +163,6 @@ end:	do
 	}
 #ifdef ONE_WITNESS
 	:: d_step { config[d] == HAS_BA && n == C && !SERVES(n, d) && stored[n] == AB_COMMITTED && (SERVES_B(0) || SERVES_B(1)) -> store(n, AB_DONE) }
-#endif
-
-	/* A node that left, or missed it, joins again. The change in which it left is done: a majority of B serves B. */
-#ifndef NO_REJOIN
-	:: d_step { config[d] == HAS_BA && n != C && joins[d] == 0 && stored[n] >= A && stored[n] <= AB_DONE && SERVES_B(C) -> joins[d] = stored[n]; joining[d] = n }
-	/* It comes back when the change in which it joins is done: a majority of A serves A. */
-	:: d_step { config[d] == HAS_BA && n != C && (stored[n] == AB_COMMITTED || stored[n] == AB_DONE) && IS_IN_FORCE(n) ->
-		if :: SERVES_A(OTHER(n, 1)) -> copy(n, OTHER(n, 1)) :: else fi;
-		if :: SERVES_A(OTHER(n, 2)) -> copy(n, OTHER(n, 2)) :: else fi;
-		store(n, BA_DONE)
-	}
-	:: d_step { joins[d] && joining[d] == n ->
-		if
-#ifdef FORGETS
-		:: stored[n] == joins[d] && REFUSES_A(n) -> store(n, LOST); key[n] = 0
-#else
-		:: stored[n] == joins[d] -> store(n, BA_BEGUN)
-#endif
-		:: else /* it has changed meanwhile */
-		fi;
-		joins[d] = 0; joining[d] = 0
-	}
 #endif
 
 #ifdef ONE_DONE
