@@ -9,7 +9,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// A node that missed the commit of the change in which it left serves the list of before. That does not
+// A node that missed the commit of the change in which it left serves the earlier list. That does not
 // show that a change back to this list is done: a host that has slept, or that has this list too early, gets
 // no lock while another host holds it. Guards change.complete, change.admits.
 func TestNodeThatMissedTheCommitShowsNothing(t *testing.T) {
@@ -82,8 +82,8 @@ func TestChangeWithShortMaxTTL(t *testing.T) {
 	})
 }
 
-// Durable nodes that left are restarted with their data. They still refuse a host that slept with the list of
-// before, and are not new nodes for it. Guards judgement.judgeRestarted.
+// Durable nodes that left are restarted with their data. They still refuse a host that slept with the earlier
+// list, and are not new nodes for it. Guards judgement.judgeRestarted.
 func TestDurableNodesThatLeftStillRefuse(t *testing.T) {
 	durableTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close()

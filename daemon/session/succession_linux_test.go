@@ -251,18 +251,23 @@ func TestLostWhileNoDaemonRan(t *testing.T) {
 // wait= counts from the request, not from the restart.
 func TestWaitContinuesAfterRestart(t *testing.T) {
 	s := newSuccession(t)
-	holder, w := s.dial(), s.dial()
+	holder, w, longer := s.dial(), s.dial(), s.dial()
 	holder.Say("LOCK a ttl=20s", granted5)
 	w.sendWaiting(holder, "LOCK a wait=40s", 1) // longer than a test waits
+	longer.sendWaiting(holder, "LOCK a wait=80s", 2)
 	s.end()
 	s.found = func(p *state.Recovered) {
 		for _, r := range p.Requests {
 			r.Since -= 40 * time.Second
 		}
 	}
-	s.start(holder, w)
+	s.start(holder, w, longer)
 	w.Want(`BACK .*`)
 	w.Want(`ERR HELD .*`)
+	holder.Want(`BACK .*`)
+	holder.Say("UNLOCK a", `OK .*`)
+	longer.Want(`BACK .*`)
+	longer.Want(granted5)
 }
 
 // The record of a RESUME has all that the next daemon needs: the connection, and the owner.

@@ -1,9 +1,9 @@
 /* back: the set of nodes changes from one list to another and back, and a node comes back with old state.
  *
  * The list A has all three nodes, the list B only node C. A change leads from A to B, and another one
- * back to A. The second one has the same names as the first one, so the text that a node stores does
- * not tell whether it is from before or from after: a node that left, or that missed a step, may come
- * back with it at any time. See nodes.pml for one change, and for what a node serves.
+ * back to A. A node stores the names of the lists, and not how many changes there were. So its text does not
+ * tell whether it is from before the first change or from after the second: a node that left, or that
+ * missed a step, may come back with it at any time. See nodes.pml for one change, and for what a node serves.
  *
  * A host has one config after the other: A, A to B, B, B to A, A. It may be late by any time, or too
  * early.

@@ -21,7 +21,8 @@ const (
 	firstTries = 5
 )
 
-// A schedule makes faults until the run ends. The seed decides the faults and their order.
+// A schedule makes faults until the run ends. The seed decides the faults. Their order also depends on
+// which of them changed something.
 type schedule struct {
 	world  *world
 	random *rand.Rand

@@ -85,8 +85,8 @@ func (c *change) serves(node int, s Stage) bool {
 // isDone reports whether a node with this stage serves hosts with the new list of this change.
 func (c *change) isDone(s Stage) bool { return c.isJoint() && s.serves(c.new) }
 
-// ageLimit returns how long ago a node may have been seen to count. In that time, the nodes cannot change
-// back and again, which leaves the word of an epoch as it is: each change takes longer.
+// ageLimit returns the age up to which a sighting counts. The nodes cannot change back and again in that
+// time, with the same words: each change takes three looks before its commit, and max_ttl after it.
 func ageLimit(maxTTL time.Duration) time.Duration { return max(maxTTL, 2*LookInterval) }
 
 // note records the stage of a node that may vote. asked and at are when the node was asked and when
@@ -237,7 +237,7 @@ func (s *Sources) serving(list string) (nodes quorum.Set) {
 // node that serves new hosts already has these counters, too.
 //
 // A node that missed the end of the last change serves this host's list if more nodes do than a
-// majority can do without. Fewer would show nothing: they may have missed more. If the nodes change
+// majority can do without. Fewer do not show it: each of them may have missed a commit. If the nodes change
 // from one list to another and back, a node that missed the first commit serves the first list all the
 // time, but a majority refused it in between.
 func (c *change) complete(node int, s Stage, word string, now, maxTTL time.Duration, sources *Sources) (to Stage, ok bool) {
@@ -310,9 +310,9 @@ func (c *change) refusal(node int, s Stage) error {
 	case s.Step != Settled && s.New == c.old && !c.isJoint():
 		return errors.New("the nodes are being changed to this host's list, and that is not complete on this node (redlock nodes on a host with both lists says what it waits for): until then this host needs the config with joining and leaving nodes")
 	case c.isJoint() && s.Step >= Committed && s.New == c.old && !c.before.Has(node):
-		return fmt.Errorf("it left these nodes in an earlier change (%s), and cannot join with the state that it had then: when no host uses it any more, HDEL %s epoch there; then it waits max_ttl like a new node", s, NodeKey)
+		return fmt.Errorf("it left these nodes in an earlier change (%s), and cannot join with the state that it had then: when no host uses it any more, and none with the list of that time can come back, HDEL %s epoch there; then it waits max_ttl like a new node", s, NodeKey)
 	case s.Step != Settled:
-		return fmt.Errorf("another change of the nodes is in progress (%s, here %s): use the same config everywhere, or undo that change first (redlock nodes undo)", s, c.stage())
+		return fmt.Errorf("another change of the nodes is in progress (%s, here %s): use the same config everywhere, or undo that change first (redlock nodes undo); or, if it was used with other nodes before, and no host uses it now: HDEL %s epoch there", s, c.stage(), NodeKey)
 	case c.isJoint():
 		return fmt.Errorf("it was admitted with another node list (%s, here %s): the nodes that are not joining must be the list of the other hosts; if it is a joining node that was used before, and no host uses it now: HDEL %s epoch there", s, c.stage(), NodeKey)
 	}

@@ -126,7 +126,7 @@ func (j *judgement) isKnownLongEnough(list int) bool {
 }
 
 // errStageUnknown refuses an ADMIT. Otherwise a host with the old list could get a vote again.
-var errStageUnknown = errors.New("the nodes are being changed, and too few other nodes may vote to know how far that is: bring those up")
+var errStageUnknown = errors.New("the nodes are being changed, and too few other nodes may vote to know how far that is: bring those up; if a node is refused because it missed the end of a change, give the hosts both lists again")
 
 var errUnknown = errors.New("its quarantine has passed, but too few other nodes know of it, or not for long enough: other hosts could reach another Redis under its name")
 
