@@ -144,7 +144,7 @@ func TestRepeatsAreBounded(t *testing.T) {
 	for i := range 4 {
 		w.Send("@%d LOCK a id=x", i)
 	}
-	w.Say("@5 LOCK a id=x", `@5 ERR LIMIT lock=a : .*waiters_per_user = 4`)
+	w.Say("@5 LOCK a id=x", `@[0-35] ERR LIMIT lock=a : .*waiters_per_user = 4`) // they run beside each other: one of five
 	look.Say("WHO a", `ERR LIMIT .*`)
 	holder.Say("UNLOCK a", `OK lock=a`)
 	for range 5 {
