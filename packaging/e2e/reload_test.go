@@ -314,10 +314,12 @@ func (i *installation) reloadInPlace() {
 	i.journalHas("config not reloaded: the old one stays in effect")
 	waitFor(t, "the reload is over", func() bool { return i.property("redlockd", "ActiveState") == "active" })
 	waiter.expect("UNLOCK job", "OK lock=job")
+	writeFile(t, i.path(file), config)
+	i.run("systemctl", "reload", "redlockd") // returns before redlockd has replaced itself
+	holder.comes("BACK")
+	waiter.comes("BACK")
 	holder.kill()
 	waiter.kill()
-	writeFile(t, i.path(file), config)
-	i.run("systemctl", "reload", "redlockd")
 }
 
 // watchdog returns when the watchdog was notified.
