@@ -25,15 +25,13 @@ func missedTheCommit(t *testing.T, all string, joined bool) {
 		f := newFleet(t, len(all))
 		defer f.closeSims()
 		joint := f.another(f.config(all, last))
-		for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
-		}
+		f.awaitStep(joint, redlock.ChangeBegun)
 		f.sims[1].Down()
 		time.Sleep(beat)
 		if err := redlock.CommitUnchecked(joint); err != nil {
 			t.Fatal(err)
 		}
-		for ; joint.Status().Change.Step != redlock.ChangeDone; time.Sleep(100 * ms) {
-		}
+		f.awaitStep(joint, redlock.ChangeDone)
 		joint.Close()
 		one := f.another(f.config(last, last))
 		defer one.Close()
@@ -64,7 +62,7 @@ func missedTheCommit(t *testing.T, all string, joined bool) {
 	})
 }
 
-// A change is done also if max_ttl is shorter than the time between two looks at a node. Guards ageLimit.
+// A change is done also if max_ttl is shorter than the time between two looks at a node. Guards sighting.isRecent.
 func TestChangeWithShortMaxTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)
@@ -82,19 +80,51 @@ func TestChangeWithShortMaxTTL(t *testing.T) {
 	})
 }
 
+// One of three new nodes missed the end of a change, and another one loses its data before it is back. The
+// hosts get both lists again, while the old node runs: then all new nodes vote, as NODES says.
+func TestMissedTheEndBesideALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 5)
+		defer f.closeSims()
+		joint := f.another(f.config("e", "abc"))
+		f.awaitStep(joint, redlock.ChangeBegun)
+		f.sims[0].Down()
+		time.Sleep(2 * beat)
+		if err := redlock.CommitUnchecked(joint); err != nil {
+			t.Fatal(err)
+		}
+		f.awaitStep(joint, redlock.ChangeDone)
+		joint.Close()
+		one := f.another(f.config("abc", "abc"))
+		for ; one.Status().Ready < 2; time.Sleep(100 * ms) {
+		}
+		f.sims[1].Flush()
+		time.Sleep(beat)
+		f.sims[0].Up()
+		time.Sleep(4 * longest)
+		want(t, "nodes that are ready for the new list", one.Status().Ready, 1)
+		one.Close()
+		again := f.another(f.config("e", "abc"))
+		time.Sleep(4 * longest)
+		again.Close()
+		one = f.another(f.config("abc", "abc"))
+		defer one.Close()
+		time.Sleep(beat)
+		want(t, "nodes that are ready after that", one.Status().Ready, 3)
+	})
+}
+
 // Durable nodes that left are restarted with their data. They still refuse a host that slept with the earlier
 // list, and are not new nodes for it. Guards judgement.judgeRestarted.
 func TestDurableNodesThatLeftStillRefuse(t *testing.T) {
 	durableTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close()
 		joint := f.another(f.config("abc", "c"), durableNodes)
-		for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
-		}
+		f.awaitStep(joint, redlock.ChangeBegun)
 		if err := redlock.CommitUnchecked(joint); err != nil {
 			t.Fatal(err)
 		}
-		for ; joint.Status().Change.Step != redlock.ChangeDone; time.Sleep(100 * ms) {
-		}
+		f.awaitStep(joint, redlock.ChangeDone)
 		joint.Close()
 		every(f.sims[:2], func(s *redlocktest.Sim) { s.Crash(true); s.Restart() })
 		slept := f.another(f.config("abc", "abc"), durableNodes)

@@ -101,16 +101,14 @@ func testCallDuringAChange(t *testing.T, client func(ctx context.Context, q *red
 	time.Sleep(500 * ms)
 	joint := f.another(f.config("a", "abc"), named("web2"))
 	defer joint.Close()
-	for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
-	}
+	f.awaitStep(joint, redlock.ChangeBegun)
 	stop()
 	stop = run(joint, "joint")
 	time.Sleep(500 * ms)
 	if err := redlock.CommitUnchecked(joint); err != nil {
 		t.Error(err)
 	}
-	for ; joint.Status().Change.Step != redlock.ChangeDone; time.Sleep(100 * ms) {
-	}
+	f.awaitStep(joint, redlock.ChangeDone)
 	stop()
 }
 

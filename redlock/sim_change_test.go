@@ -220,6 +220,17 @@ func (s *rolledHost) until(ctx context.Context, what string, is func(redlock.Sta
 	return true
 }
 
+// awaitStep waits for a step of the change in a host's config.
+func (f *fleet) awaitStep(q *redlock.Quorum, step redlock.ChangeStep) {
+	f.Helper()
+	for i := 0; q.Status().Change.Step != step; i++ {
+		if i == 1200 {
+			f.Fatalf("never %s: %+v %+v", step, q.Status().Change, q.Status().Nodes)
+		}
+		time.Sleep(100 * ms)
+	}
+}
+
 func isStep(steps ...redlock.ChangeStep) func(redlock.Status) bool {
 	return func(s redlock.Status) bool { return s.Change != nil && slices.Contains(steps, s.Change.Step) }
 }
@@ -448,8 +459,7 @@ func TestLateHostAndNewHost(t *testing.T) {
 				defer old.Close()
 				joint := f.another(f.config(l.before, l.after))
 				defer joint.Close()
-				for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
-				}
+				f.awaitStep(joint, redlock.ChangeBegun)
 				time.Sleep(20 * time.Second)
 				r := redlock.Request{Name: "x", TTL: longest, Keep: true, Wait: time.Minute}
 				held, err := old.Acquire(t.Context(), r)
@@ -499,8 +509,7 @@ func TestSkippedAndUndoneChange(t *testing.T) {
 			t.Errorf("a host without a change commits: %v", err)
 		}
 		joint := f.another(f.config("abc", "abd"), named("web3"))
-		for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
-		}
+		f.awaitStep(joint, redlock.ChangeBegun)
 		other := f.another(f.config("abc", "ab"), named("web4"))
 		defer other.Close()
 		time.Sleep(longest)
@@ -532,13 +541,11 @@ func TestClockJumpKeepsStage(t *testing.T) {
 		old := f.another(f.config("abc", "abc"))
 		defer old.Close()
 		joint := f.another(f.config("abc", "def"))
-		for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
-		}
+		f.awaitStep(joint, redlock.ChangeBegun)
 		if err := redlock.CommitUnchecked(joint); err != nil {
 			t.Fatal(err)
 		}
-		for ; joint.Status().Change.Step != redlock.ChangeDone; time.Sleep(100 * ms) {
-		}
+		f.awaitStep(joint, redlock.ChangeDone)
 		every(f.sims[:3], func(s *redlocktest.Sim) { s.StepClock(time.Minute) })
 		time.Sleep(beat + longest/2)
 		for i := range 3 {
@@ -569,13 +576,11 @@ func TestAdmitInAChange(t *testing.T) {
 		old := f.another(f.config("abc", "abc"))
 		defer old.Close()
 		joint := f.another(f.config("abc", "a"))
-		for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
-		}
+		f.awaitStep(joint, redlock.ChangeBegun)
 		if err := redlock.CommitUnchecked(joint); err != nil {
 			t.Fatal(err)
 		}
-		for ; joint.Status().Change.Step != redlock.ChangeDone; time.Sleep(100 * ms) {
-		}
+		f.awaitStep(joint, redlock.ChangeDone)
 		joint.Close()
 		f.sims[1].Flush()
 		time.Sleep(2 * beat)
@@ -650,8 +655,7 @@ func TestHostsOfChange(t *testing.T) {
 				t.Fatal(web1.CommitChange(t.Context()))
 			}
 		}
-		for ; web1.Status().Change.Step != redlock.ChangeDone; time.Sleep(100 * ms) {
-		}
+		f.awaitStep(web1, redlock.ChangeDone)
 		web2 = start("web2", "abc", "abc")
 		time.Sleep(3 * time.Second)
 		wantHosts(web1, "web1 joint", "web2 old")

@@ -95,7 +95,6 @@ func (s *schedule) next() {
 		if !found {
 			continue
 		}
-		s.begin(kind)
 		f := &injector{world: s.world, random: rand.New(rand.NewPCG(seed, 1)), done: s.done}
 		s.faults.Go(func() { s.make(kind, number, f) }) // run waits for it
 		return
@@ -107,13 +106,6 @@ func (s *schedule) withoutEffect() []faultKind {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.first)
-}
-
-// begin notes that a fault of a kind is in progress.
-func (s *schedule) begin(kind faultKind) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.first = slices.DeleteFunc(s.first, func(one faultKind) bool { return one.name == kind.name })
 }
 
 func (s *schedule) make(kind faultKind, number int, f *injector) {
@@ -177,7 +169,8 @@ func (s *schedule) matters(t target, number int) bool {
 	return true
 }
 
-// reserve marks a target as broken. It returns false if the target must not be broken now.
+// reserve marks a target as broken, and a kind as in progress. It returns false if the target must not be
+// broken now.
 func (s *schedule) reserve(kind faultKind, number int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,6 +185,7 @@ func (s *schedule) reserve(kind faultKind, number int) bool {
 		s.lost = time.Now()
 	}
 	s.busy[key] = true
+	s.first = slices.DeleteFunc(s.first, func(one faultKind) bool { return one.name == kind.name })
 	if kind.target == aNode {
 		s.nodes++
 	}

@@ -24,8 +24,8 @@ type change struct {
 	old, new string           // digests of this host's lists; equal: its config has no change
 	before   quorum.Set       // nodes of the old list, or of the only one
 	after    quorum.Set       // nodes of the new list
-	majority quorum.System    // of the nodes of before
-	newMajor quorum.System    // of the nodes of after
+	majority quorum.System    // counts nodes of before
+	newMajor quorum.System    // counts nodes of after
 	refusing *quorum.Refusing // set for the counts of package redlock
 
 	mu       sync.Mutex    // guards what follows; no other mutex is taken inside it
@@ -85,21 +85,22 @@ func (c *change) serves(node int, s Stage) bool {
 // isDone reports whether a node with this stage serves hosts with the new list of this change.
 func (c *change) isDone(s Stage) bool { return c.isJoint() && s.serves(c.new) }
 
-// ageLimit returns the age up to which a sighting counts. The nodes cannot change back and again in that
-// time, with the same words: each change takes three looks before its commit, and max_ttl after it.
-func ageLimit(maxTTL time.Duration) time.Duration { return max(maxTTL, 2*LookInterval) }
+// isRecent reports whether a sighting still counts at a time. The nodes cannot change back and again since
+// then, with the same words: each change takes three looks before its commit, and max_ttl after it.
+func (s *sighting) isRecent(at, maxTTL time.Duration) bool {
+	return at <= s.last+max(maxTTL, 2*LookInterval)
+}
 
 // note records the stage of a node that may vote. asked and at are when the node was asked and when
-// it answered. A node that was not seen for ageLimit, because this host was stopped or cut off, counts
-// from now on.
+// it answered. If it was not seen recently, because this host was stopped or cut off, it counts from now on.
 func (c *change) note(node int, word string, s Stage, asked, at, maxTTL time.Duration) {
 	c.refusing.Note(node, !s.serves(c.old))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seen := &c.seen[node]
-	if isLate := asked > seen.last+ageLimit(maxTTL); isLate || seen.word != word || seen.stage != s {
+	if isRecent := seen.isRecent(asked, maxTTL); !isRecent || seen.word != word || seen.stage != s {
 		first := at
-		if !isLate && word == seen.word && c.refusesOld(seen.stage) && c.refusesOld(s) {
+		if isRecent && word == seen.word && c.refusesOld(seen.stage) && c.refusesOld(s) {
 			first = seen.first // a later step of the same change
 		}
 		*seen = sighting{stage: s, since: at, word: word, first: first}
@@ -184,8 +185,7 @@ func (c *change) evidenceLocked(now, maxTTL time.Duration) (nodes quorum.Set) {
 		}
 		nodes = 0
 		for node, seen := range c.seen {
-			isNew := now <= seen.last+ageLimit(maxTTL)
-			if isNew && c.refusesOld(seen.stage) && seen.first <= candidate.first && seen.last >= candidate.first+maxTTL {
+			if seen.isRecent(now, maxTTL) && c.refusesOld(seen.stage) && seen.first <= candidate.first && seen.last >= candidate.first+maxTTL {
 				nodes |= quorum.Of(node)
 			}
 		}
