@@ -3,11 +3,14 @@
 // A call may be sent more than once: on a new connection, and after BACK. Each sending has a tag of its
 // own, which is never used again, and the first answer counts. A LOCK has an id=, so that a second one
 // gets the grant of the first.
-import { randomBytes } from 'node:crypto'
-import net from 'node:net'
+'use strict'
+const { randomBytes } = require('node:crypto')
+const net = require('node:net')
+const { performance } = require('node:perf_hooks')
+const { clearTimeout, setTimeout } = require('node:timers') // as they are now: a test may replace the global ones later
 
-import * as wire from './wire.js'
-import { again, clock, clockLag, Closed, Lost, NotHeld, number, ProtocolError, Shutdown, Unavailable } from './wire.js'
+const wire = require('./wire.js')
+const { again, clock, clockLag, Closed, Lost, NotHeld, number, ProtocolError, Shutdown, Unavailable, Unknown } = wire
 
 // All times are in milliseconds.
 const minCheck = 10 // the shortest time before the daemon is asked again
@@ -34,9 +37,16 @@ const waiting = 'waiting'
 const abandoned = 'abandoned' // nobody waits for it
 const done = 'done'
 
+// What is left to do for a lease that has ended: see Core.finish.
+const toForget = 'forget'
+const toUnlock = 'unlock at the deadline'
+const unlocksNow = 'unlock now'
+
 // strayLock and stray mark the tag of a call that was answered under another one.
 const strayLock = Symbol('stray LOCK')
 const stray = Symbol('stray')
+
+const turn = Promise.resolve() // unlike process.nextTick, tests cannot replace it
 
 const ownedByLease = new Set(['CHECK', 'EXTEND', 'BEAT'])
 
@@ -68,10 +78,10 @@ class Call {
 }
 
 // Released is the cause of a lease that was released.
-export class Released extends NotHeld {}
+class Released extends NotHeld {}
 
 // Core is the state of a client, and its connection.
-export class Core {
+class Core {
   constructor(path, patience, newLease) {
     this.path = path
     this.patience = patience
@@ -183,6 +193,7 @@ export class Core {
 
   // hangs returns the error of a caller that gave up, because the daemon hangs.
   hangs(call) {
+    if (isDoneOnce(call) && call.sentOn) return new Unknown(call.what, `redlockd did not answer, and its result is unknown: see who('…') before you repeat it`)
     if (!this.link && this.fails > call.fails) return again(this.why, call.what)
     return new Unavailable(call.what, `redlockd at ${this.path} does not answer: it hangs, or its nodes do (redlock status)`)
   }
@@ -246,7 +257,7 @@ export class Core {
 
   // write sends lines together with others of the same turn of the event loop.
   write(lines) {
-    if (this.out === '') process.nextTick(() => this.flush())
+    if (this.out === '') void turn.then(() => this.flush())
     this.out += lines
   }
 
@@ -257,6 +268,7 @@ export class Core {
 
   // shouldSend tells whether a new connection has to send the call.
   shouldSend(call) {
+    if (isDoneOnce(call) && call.sentOn) return false
     if (call.state === abandoned) return call.verb === 'UNLOCK' || (call.request?.hold === 'pid' && call.sentOn !== 0)
     return call.verb !== 'RESUME'
   }
@@ -468,6 +480,8 @@ export class Core {
       if (call.verb === 'RESUME' || (call.state === abandoned && !this.shouldSend(call))) {
         if (call.verb === 'CHECK') call.lease._checking = false
         this.end(call)
+      } else if (isDoneOnce(call) && call.sentOn) {
+        this.fail(call, new Unknown(call.what, `the connection ended, and its result is unknown: see who('…') before you repeat it (${error.text})`))
       } else if (here && call.state === waiting) {
         this.fail(call, new Unavailable(call.what, error.text))
       } else {
@@ -524,7 +538,7 @@ export class Core {
       this.stopping()
     } else if (kind === 'BACK') {
       this.restarts++
-      for (const call of [...this.flight]) if (call.tags.length > 0) this.send(call) // answers may be lost, or may still come
+      for (const call of [...this.flight]) if (call.tags.length > 0 && !isDoneOnce(call)) this.send(call) // answers may be lost, or may still come
     } else if (tag) {
       this.answer(parsed)
     } // else the answer to CANCEL, which says nothing, or an event of a later version
@@ -665,19 +679,19 @@ export class Core {
   // expire ends a lease that the daemon has not reported as lost. The daemon may still extend it. It is
   // unlocked at the deadline, and not before, because its holder may still be stopping.
   expire(lease) {
-    if (lease.cause) return
-    const isDue = lease._maybeKept || !lease._detached
-    this.finish(lease, this.expired(lease), !isDue)
-    if (isDue) this.unlockAtDeadline(lease)
+    if (!lease.cause) this.finish(lease, this.expired(lease), lease._maybeKept || !lease._detached ? toUnlock : toForget)
   }
 
-  // finish ends a lease. Only the first call counts.
-  finish(lease, cause, forget = true) {
-    if (forget && this.leases.get(lease.id) === lease) this.leases.delete(lease.id)
-    if (forget || !lease.cause) {
+  // finish ends a lease, and says what is left to do: toForget, toUnlock at its deadline, or
+  // unlocksNow if the caller sends UNLOCK. Only the first call counts. The listeners of the loss are
+  // called last, because they may call release.
+  finish(lease, cause, next = toForget) {
+    if (next === toForget && this.leases.get(lease.id) === lease) this.leases.delete(lease.id)
+    if (next === toForget || !lease.cause) {
       this.cancelTimer(lease._timer)
       lease._unlockDue = false
     }
+    if (next === toUnlock && !lease._unlocking) this.unlockAtDeadline(lease)
     if (lease.cause) {
       this.hold()
       return
@@ -695,9 +709,8 @@ export class Core {
   }
 
   lostByDaemon(lease, fields, text) {
-    const isForced = fields.reason === 'forced' && lease.names.length > 1
-    this.finish(lease, new Lost(leaseName(lease), text || `lost: reason=${fields.reason}`, fields), !isForced)
-    if (isForced && !lease._unlocking) this.unlockAtDeadline(lease) // the daemon keeps its other names until the holder has stopped
+    const keepsOthers = fields.reason === 'forced' && lease.names.length > 1 // until the holder has stopped
+    this.finish(lease, new Lost(leaseName(lease), text || `lost: reason=${fields.reason}`, fields), keepsOthers ? toUnlock : toForget)
   }
 
   unlockAtDeadline(lease) {
@@ -727,7 +740,7 @@ export class Core {
       throw lease.cause
     }
     lease._unlocking = true
-    this.finish(lease, new Released(leaseName(lease), 'released'), false)
+    this.finish(lease, new Released(leaseName(lease), 'released'), unlocksNow)
     return this.about('UNLOCK', lease)
   }
 
@@ -739,7 +752,7 @@ export class Core {
 
   // unlockInBackground unlocks a lease that is no longer used.
   unlockInBackground(lease) {
-    this.finish(lease, new Released(leaseName(lease), 'released'), false)
+    this.finish(lease, new Released(leaseName(lease), 'released'), unlocksNow)
     this.beginUnlock(lease)
   }
 
@@ -871,9 +884,14 @@ export class Core {
   }
 }
 
+// isDoneOnce tells whether a call must not be done twice: a second FORCE would revoke the next holder's lock.
+const isDoneOnce = (call) => call.verb === 'FORCE'
+
 const leaseName = (lease) => `lease "${lease.name}"`
 
 // endOf returns when a lease ends unless it is extended, on a clock that may be late.
-export const endOf = (lease) => lease._deadline - lease._guard - clockLag
+const endOf = (lease) => lease._deadline - lease._guard - clockLag
 
 const pause = (tries) => Math.min(minPause * 2 ** Math.min(tries, 10), maxPause) * (0.5 + Math.random() / 2)
+
+module.exports = { Core, endOf, Released }

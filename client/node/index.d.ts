@@ -52,7 +52,7 @@ export type Status = { readonly text: string; readonly nodeStates: readonly Line
 export interface Lease {
   readonly name: string
   readonly names: readonly string[]
-  /** The daemon's name for the lease. It is a secret. */
+  /** The daemon's name for the lease. It is a secret: console.log and JSON.stringify do not print it. */
   readonly id: string
   /** The fencing token. A later grant of the same lock has a larger one. */
   readonly fence: number
@@ -91,10 +91,18 @@ export class Client {
   /** Takes a lock, or several, all or none. Two locks of the same name exclude each other. It rejects with Held, NoQuorum, Denied and so on, or with the reason of options.signal. */
   lock(names: string | readonly string[], options?: LockOptions): Promise<Lease>
   /** Takes a lock, calls routine, and releases. It rejects with Lost if the lock was lost. A number instead of options is the ttl, as in node-redlock. */
+  using<T>(names: string | readonly string[], routine: Routine<T>): Promise<T>
   using<T>(names: string | readonly string[], options: LockOptions | number, routine: Routine<T>): Promise<T>
   using<T>(names: string | readonly string[], options: LockOptions | number, settings: LockOptions, routine: Routine<T>): Promise<T>
   /** The holders of a lock, on all hosts. */
   who(name: string): Promise<Line[]>
+  /** Revokes a lock, on all hosts: for administrators. Its holder may work on until it learns of it. It is done once at most: if the answer is lost, it rejects with Unknown. */
+  force(name: string): Promise<{
+    /** How many holders lost it; 0: it was free. */
+    readonly holders: number
+    /** Other locks of the same lease, which are lost too. */
+    readonly also: readonly string[]
+  }>
   /** What is held and waited for at this host's daemon. */
   list(): Promise<Line[]>
   status(): Promise<Status>
@@ -139,6 +147,8 @@ export class Invalid extends RedlockdError {}
 export class Unavailable extends RedlockdError {}
 /** The daemon is stopping, and no other one has started. */
 export class Shutdown extends Unavailable {}
+/** The connection ended, or redlockd was restarted, during force(). See who() before you repeat it. */
+export class Unknown extends RedlockdError {}
 /** A defect of the daemon. See its log. */
 export class Internal extends RedlockdError {}
 /** close() was called on this client. */

@@ -1,26 +1,11 @@
 // Locks of redlockd, the lock daemon of this host. See index.d.ts, and CLIENTS of redlockd.
-import { setMaxListeners } from 'node:events'
+'use strict'
+const { setMaxListeners } = require('node:events')
+const { inspect } = require('node:util')
 
-import { Core, endOf, Released } from './core.js'
-import * as wire from './wire.js'
-
-export {
-  Already,
-  Cancelled,
-  Closed,
-  Deadlock,
-  Denied,
-  Held,
-  Internal,
-  Invalid,
-  Limit,
-  Lost,
-  NoQuorum,
-  NotHeld,
-  RedlockdError,
-  Shutdown,
-  Unavailable,
-} from './wire.js'
+const { Core, endOf, Released } = require('./core.js')
+const wire = require('./wire.js')
+const { Already, Cancelled, Closed, Deadlock, Denied, Held, Internal, Invalid, Limit, Lost, NoQuorum, NotHeld, RedlockdError, Shutdown, Unavailable, Unknown } = wire
 
 Symbol.asyncDispose ??= Symbol('Symbol.asyncDispose') // Node 18
 
@@ -75,7 +60,7 @@ class Lease {
   }
 
   check() {
-    if (this.cause) throw this.cause
+    if (this.cause) throw wire.here(this.cause)
     if (wire.clock() >= endOf(this)) throw this.#core.expired(this)
   }
 
@@ -84,7 +69,11 @@ class Lease {
   }
 
   async release() {
-    await this.#core.ask(this.#core.release(this))
+    try {
+      await this.#core.ask(this.#core.release(this))
+    } catch (error) {
+      throw wire.here(error)
+    }
   }
 
   async extend(ttl) {
@@ -100,12 +89,31 @@ class Lease {
   }
 
   async #ask(verb, options) {
-    if (this.cause) throw this.cause
-    await this.#core.ask(this.#core.about(verb, this, options))
+    try {
+      if (this.cause) throw this.cause
+      await this.#core.ask(this.#core.about(verb, this, options))
+    } catch (error) {
+      throw wire.here(error)
+    }
   }
 
   async [Symbol.asyncDispose]() {
     if (!(this.cause instanceof Released)) await this.release()
+  }
+
+  // toJSON and inspect leave out the id, which is a secret.
+  toJSON() {
+    const { names, fence, slot } = this
+    return { names, fence, slot, state: this.#state(), remaining: this.remaining() }
+  }
+
+  [inspect.custom]() {
+    return `redlockd.Lease ${JSON.stringify(this.name)}: ${this.#state()}, fence ${this.fence}, ${this.remaining()} ms remain`
+  }
+
+  #state() {
+    if (!this.cause) return 'held'
+    return this.lost ? 'lost' : 'released'
   }
 
   _lost() {
@@ -114,7 +122,7 @@ class Lease {
 }
 
 // Client is a connection to redlockd, made when it is first used.
-export class Client {
+class Client {
   #core
 
   constructor(path, { patience = 5000 } = {}) {
@@ -124,11 +132,19 @@ export class Client {
   async lock(names, options = {}) {
     const request = new wire.Request(names, options)
     if (request.signal) setMaxListeners(0, request.signal) // many locks may wait with one signal
-    const call = await this.#core.ask(this.#core.lock(request), request.signal)
-    return call.lease
+    return (await this.#ask(this.#core.lock(request), request.signal)).lease
+  }
+
+  async #ask(call, signal) {
+    try {
+      return await this.#core.ask(call, signal)
+    } catch (error) {
+      throw wire.here(error)
+    }
   }
 
   async using(names, options, settings, routine) {
+    if (typeof options === 'function') [routine, options] = [options, {}]
     if (typeof settings === 'function') [routine, settings] = [settings, {}]
     if (typeof routine !== 'function') throw new TypeError('using needs an async function: using(names, { wait: 5000 }, async (signal, lease) => …)')
     const given = typeof options === 'number' ? { ttl: options } : options
@@ -145,15 +161,20 @@ export class Client {
   }
 
   async who(name) {
-    return (await this.#core.ask(this.#core.question('WHO', wire.checkNames([name]).words))).lines
+    return (await this.#ask(this.#core.question('WHO', wire.checkNames([name]).words))).lines
+  }
+
+  async force(name) {
+    const { n, also = [] } = (await this.#ask(this.#core.question('FORCE', wire.checkNames([name]).words))).reply
+    return { holders: Number(n), also }
   }
 
   async list() {
-    return (await this.#core.ask(this.#core.question('LIST'))).lines
+    return (await this.#ask(this.#core.question('LIST'))).lines
   }
 
   async status() {
-    const call = await this.#core.ask(this.#core.question('STATUS'))
+    const call = await this.#ask(this.#core.question('STATUS'))
     return { ...call.reply, text: call.text, nodeStates: call.lines }
   }
 
@@ -173,9 +194,12 @@ export class Client {
     await this.close()
   }
 
-  // [Symbol.for('nodejs.util.inspect.custom')] shows counts, also to tests.
-  [Symbol.for('nodejs.util.inspect.custom')]() {
+  // inspect shows counts, also to tests.
+  [inspect.custom]() {
     const { path, link, leases, flight, tags, timers } = this.#core
     return `redlockd.Client ${path}: ${link ? 'connected' : 'not connected'}, ${leases.size} leases, ${flight.size} calls, ${tags.size} tags, ${timers.size} timers`
   }
 }
+
+// The names are literal, so that import finds them too.
+module.exports = { Client, Already, Cancelled, Closed, Deadlock, Denied, Held, Internal, Invalid, Limit, Lost, NoQuorum, NotHeld, RedlockdError, Shutdown, Unavailable, Unknown }

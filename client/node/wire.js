@@ -1,12 +1,14 @@
 // Lines of the protocol, options, and errors.
-import fs from 'node:fs'
+'use strict'
+const fs = require('node:fs')
+const { performance } = require('node:perf_hooks')
 
-export const defaultSocket = '/run/redlockd/redlockd.sock'
+const defaultSocket = '/run/redlockd/redlockd.sock'
 const maxSocketPath = 107 // bytes
-export const maxLine = 1 << 16 // the daemon's lines have at most 4,096 bytes
+const maxLine = 1 << 16 // the daemon's lines have at most 4,096 bytes
 
 // RedlockdError is an error of redlockd. Its message says what happened, to which lock, and what to do.
-export class RedlockdError extends Error {
+class RedlockdError extends Error {
   // what is the operation and the lock, text is for people, fields are those of the answer.
   constructor(what, text, fields = {}, code = '') {
     super(what ? `${what}: ${text}` : text)
@@ -18,76 +20,87 @@ export class RedlockdError extends Error {
 }
 
 // Held: another client held the lock for all of wait.
-export class Held extends RedlockdError {
+class Held extends RedlockdError {
   static code = 'HELD'
 }
 // Already: the process of hold: 'pid' already holds the lock or waits for it.
-export class Already extends Held {
+class Already extends Held {
   static code = 'ALREADY'
 }
 // NoQuorum: too few nodes could vote. This does not tell whether the lock is held.
-export class NoQuorum extends RedlockdError {
+class NoQuorum extends RedlockdError {
   static code = 'NOQUORUM'
 }
 // Lost: the lease ended without a release. From its deadline on, others can hold the lock.
-export class Lost extends RedlockdError {
+class Lost extends RedlockdError {
   static code = 'LOST'
 }
 // NotHeld: the lease was already released.
-export class NotHeld extends RedlockdError {
+class NotHeld extends RedlockdError {
   static code = 'NOTHELD'
 }
 // Deadlock: waiting would have closed a cycle of waiters on this host.
-export class Deadlock extends RedlockdError {
+class Deadlock extends RedlockdError {
   static code = 'DEADLOCK'
 }
 // Cancelled: the process that was to hold the lock (pid) ended during the wait.
-export class Cancelled extends RedlockdError {
+class Cancelled extends RedlockdError {
   static code = 'CANCELLED'
 }
 // Denied: this user lacks the permission.
-export class Denied extends RedlockdError {
+class Denied extends RedlockdError {
   static code = 'DENIED'
 }
 // Limit: a limit of the daemon's config is reached.
-export class Limit extends RedlockdError {
+class Limit extends RedlockdError {
   static code = 'LIMIT'
 }
 // Invalid: a name or an option is not valid.
-export class Invalid extends RedlockdError {
+class Invalid extends RedlockdError {
   static code = 'OPTION'
 }
 // Unavailable: there is no daemon, and none came while the call waited, or it hangs.
-export class Unavailable extends RedlockdError {}
+class Unavailable extends RedlockdError {}
 // Shutdown: the daemon is stopping, and no other one has started.
-export class Shutdown extends Unavailable {
+class Shutdown extends Unavailable {
   static code = 'SHUTDOWN'
 }
+// Unknown: redlockd stopped or was restarted during force(). See who() before you repeat it.
+class Unknown extends RedlockdError {
+  static code = 'UNKNOWN'
+}
 // Internal: a defect of the daemon. See its log.
-export class Internal extends RedlockdError {
+class Internal extends RedlockdError {
   static code = 'INTERNAL'
 }
 // Closed: close() was called on this client.
-export class Closed extends RedlockdError {}
+class Closed extends RedlockdError {}
 
-const byCode = new Map([Held, Already, NoQuorum, Lost, NotHeld, Deadlock, Cancelled, Denied, Limit, Shutdown, Internal].map((kind) => [kind.code, kind]))
+const byCode = new Map([Held, Already, NoQuorum, Lost, NotHeld, Deadlock, Cancelled, Denied, Limit, Shutdown, Unknown, Internal].map((kind) => [kind.code, kind]))
 for (const code of ['SYNTAX', 'VERB', 'NAME', 'OPTION', 'TOOLONG']) byCode.set(code, Invalid)
 
 // ProtocolError: the other side does not speak the protocol.
-export class ProtocolError extends Error {}
+class ProtocolError extends Error {}
 
 // again returns the same error for another call.
-export const again = (error, what) => new error.constructor(what, error.text, error.fields, error.code)
+const again = (error, what) => new error.constructor(what, error.text, error.fields, error.code)
+
+// here returns an error with the stack of its caller, so that it names the line of the program. An error
+// is made when an answer comes, and a cause is thrown more than once.
+function here(error) {
+  if (error instanceof RedlockdError) Error.captureStackTrace(error, here)
+  return error
+}
 
 // refusal returns the error of an ERR.
-export function refusal(what, code, fields, text) {
+function refusal(what, code, fields, text) {
   const kind = byCode.get(code) ?? RedlockdError
   const said = text || 'refused by redlockd'
   return new kind(what, kind === Held || kind === Lost || said.includes(code) ? said : `${code}: ${said}`, fields, code)
 }
 
 // parse reads a line without its LF. Unknown fields and events are kept.
-export function parse(line) {
+function parse(line) {
   const colon = line.indexOf(' : ')
   const text = colon < 0 ? '' : line.slice(colon + 3).trimEnd()
   const words = (colon < 0 ? line : line.slice(0, colon)).split(/[ \r]+/)
@@ -105,8 +118,10 @@ export function parse(line) {
     if (word === '') continue
     const equals = word.indexOf('=')
     if (equals < 0) throw new ProtocolError(`${JSON.stringify(word.slice(0, 80))} is not key=value`)
+    const key = word.slice(0, equals)
     const value = word.slice(equals + 1)
-    fields[word.slice(0, equals)] = value.includes('%') ? unescape(value) : value
+    if (key === 'also') fields.also = value.split(',').map(unescape)
+    else fields[key] = value.includes('%') ? unescape(value) : value
   }
   return { tag, kind, code, fields, text }
 }
@@ -120,11 +135,11 @@ function unescape(value) {
 }
 
 // number returns a field, or 0 if it is missing or not a number.
-export const number = (fields, key) => Number(fields[key] ?? 0) || 0
+const number = (fields, key) => Number(fields[key] ?? 0) || 0
 
 // escape writes spaces, control characters, "=", ",", and "%" as %XX.
 // eslint-disable-next-line no-control-regex
-export const escape = (text) => text.replace(/[\0- =,%\x7f-\x9f]/g, (c) => (c < '\x80' ? `%${c.charCodeAt(0).toString(16).toUpperCase().padStart(2, '0')}` : encodeURIComponent(c)))
+const escape = (text) => text.replace(/[\0- =,%\x7f-\x9f]/g, (c) => (c < '\x80' ? `%${c.charCodeAt(0).toString(16).toUpperCase().padStart(2, '0')}` : encodeURIComponent(c)))
 
 // checkText returns how many bytes a text has as UTF-8.
 function checkText(what, value) {
@@ -138,7 +153,7 @@ function checkText(what, value) {
 const describe = (value) => (typeof value === 'string' ? JSON.stringify(value) : Array.isArray(value) ? 'an array' : String(value?.constructor?.name === 'Object' ? 'an object' : value))
 
 // checkNames returns a list of names, and the names as a request has them.
-export function checkNames(names) {
+function checkNames(names) {
   const list = Array.isArray(names) ? [...names] : [names]
   if (list.length < 1 || list.length > 100) {
     throw new Invalid('', `${list.length} names: 1 to 100 can be locked together, as lock(['a', 'b'])`, {}, 'NAME')
@@ -153,7 +168,7 @@ export function checkNames(names) {
 }
 
 // milliseconds returns a duration, rounded up.
-export function milliseconds(option, value) {
+function milliseconds(option, value) {
   if (typeof value !== 'number') throw new TypeError(`${option}: ${describe(value)}: pass milliseconds as a number, such as ${option}: 5000`)
   if (!(value >= 0 && value <= 1e12)) {
     const hint = option === 'wait' ? 'undefined waits without a bound' : "leave it out for the daemon's default"
@@ -186,7 +201,7 @@ const instead = {
 }
 
 // Request has the names and options of LOCK.
-export class Request {
+class Request {
   constructor(names, options) {
     if (options === null || typeof options !== 'object') {
       throw new TypeError(`the options are ${describe(options)}: pass an object, such as { wait: 5000 }`)
@@ -229,21 +244,21 @@ try {
 const room = Buffer.alloc(32)
 
 // hasBoottime tells whether clock is CLOCK_BOOTTIME.
-export const hasBoottime = uptime !== undefined
+const hasBoottime = uptime !== undefined
 
 // clockLag is by how many milliseconds clock may be late.
-export const clockLag = hasBoottime ? 10 : 0
+const clockLag = hasBoottime ? 10 : 0
 
 // clock returns the time since the boot of this host, in milliseconds. Node has no CLOCK_BOOTTIME, but
 // /proc/uptime has. Elsewhere it is a monotonic clock.
-export function clock() {
+function clock() {
   if (uptime === undefined) return performance.now()
   const n = fs.readSync(uptime, room, 0, room.length, 0)
   return Math.round(parseFloat(room.latin1Slice(0, n)) * 1000)
 }
 
 // socketPath returns the path of the socket: as given, $REDLOCK_SOCKET, or the default.
-export function socketPath(path) {
+function socketPath(path) {
   if (path !== undefined && typeof path !== 'string') throw new TypeError(`the path is ${describe(path)}: pass the path of redlockd's socket as a string`)
   const chosen = path || process.env.REDLOCK_SOCKET || defaultSocket
   if (chosen.includes('://')) throw new Invalid('', `${chosen} is a URL: redlockd listens on a Unix socket of this host, give the path of the socket`)
@@ -251,7 +266,7 @@ export function socketPath(path) {
 }
 
 // dialError returns the error of a failed connect, and whether another attempt would fail the same way.
-export function dialError(path, error) {
+function dialError(path, error) {
   const where = `redlockd's socket ${path}`
   const size = Buffer.byteLength(path)
   if (size > maxSocketPath) return [new Invalid('', `${where} has ${size} bytes: a path of a socket has at most ${maxSocketPath}`), true]
@@ -266,4 +281,40 @@ export function dialError(path, error) {
   }
   if (error.code === 'EAGAIN') return [new Unavailable('', `${where} takes no more connections: redlockd hangs, or is busy`), false]
   return [new Unavailable('', `${where}: ${error.message}`), false]
+}
+
+module.exports = {
+  again,
+  Already,
+  Cancelled,
+  checkNames,
+  clock,
+  clockLag,
+  Closed,
+  Deadlock,
+  defaultSocket,
+  Denied,
+  dialError,
+  escape,
+  hasBoottime,
+  Held,
+  here,
+  Internal,
+  Invalid,
+  Limit,
+  Lost,
+  maxLine,
+  milliseconds,
+  NoQuorum,
+  NotHeld,
+  number,
+  parse,
+  ProtocolError,
+  RedlockdError,
+  refusal,
+  Request,
+  Shutdown,
+  socketPath,
+  Unavailable,
+  Unknown,
 }

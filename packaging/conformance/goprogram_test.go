@@ -23,6 +23,7 @@ type goProgram struct {
 	mu     sync.Mutex // guards the fields below
 	leases map[string]*client.Lease
 	cancel map[string]context.CancelFunc
+	onLost map[string]bool
 	all    sync.WaitGroup
 }
 
@@ -32,7 +33,7 @@ func runProgram() {
 		words := strings.Fields(in.Text())
 		switch words[0] {
 		case "begin":
-			p = &goProgram{path: words[1], leases: map[string]*client.Lease{}, cancel: map[string]context.CancelFunc{}}
+			p = &goProgram{path: words[1], leases: map[string]*client.Lease{}, cancel: map[string]context.CancelFunc{}, onLost: map[string]bool{}}
 		case "end":
 			p.end()
 		case "lock":
@@ -44,6 +45,10 @@ func runProgram() {
 		case "cancel":
 			p.mu.Lock()
 			p.cancel[words[1]]()
+			p.mu.Unlock()
+		case "onlost":
+			p.mu.Lock()
+			p.onLost[words[1]] = true
 			p.mu.Unlock()
 		case "release":
 			p.all.Go(func() { p.release(words[1]) })
@@ -116,6 +121,12 @@ func (p *goProgram) lock(ctx context.Context, key, names string, options []strin
 		<-l.Context().Done()
 		if cause := context.Cause(l.Context()); errors.Is(cause, client.ErrLost) && !errors.Is(cause, client.ErrClosed) {
 			say("lost", key)
+			p.mu.Lock()
+			releases := p.onLost[key]
+			p.mu.Unlock()
+			if releases {
+				p.release(key)
+			}
 		}
 	}
 }

@@ -3,7 +3,7 @@ import readline from 'node:readline'
 
 import { Client } from '../../client/node/index.js'
 
-let client, leases, waits, tasks
+let client, leases, waits, tasks, onLost
 const say = (...words) => console.log(words.join(' '))
 const code = (error) => error.code || 'UNAVAILABLE'
 
@@ -20,7 +20,11 @@ async function lock(key, names, ...words) {
     const lease = await client.lock(names.split(',').map(decodeURIComponent), { signal, ...settingsOf(words) })
     leases[key] = lease
     say('granted', key, `fence=${lease.fence}`)
-    const lost = () => lease.cause.message.includes('closed') || say('lost', key)
+    const lost = () => {
+      if (lease.cause.message.includes('closed')) return
+      say('lost', key)
+      if (onLost.has(key)) tasks.push(release(key))
+    }
     if (lease.signal.aborted) lost()
     else lease.signal.addEventListener('abort', lost)
   } catch (error) {
@@ -44,9 +48,11 @@ const commands = {
     leases = {}
     waits = {}
     tasks = []
+    onLost = new Set()
   },
   lock: (...words) => void tasks.push(lock(...words)),
   cancel: (key) => waits[key].abort(),
+  onlost: (key) => void onLost.add(key),
   release: (key) => void tasks.push(release(key)),
   list: async () => say('listed', (await client.list()).length),
   async end() {

@@ -27,9 +27,13 @@ def code(error):
     return error.code or "UNAVAILABLE"
 
 
+on_lost = {}  # what to do after a loss, by key
+
+
 def lost(key, lease):
     if "closed" not in str(lease.cause):
         say("lost", key)
+        on_lost.pop(key, lambda: None)()
 
 
 def say(*words):
@@ -50,6 +54,14 @@ def threads():
 
     threading.Thread(target=read, daemon=True).start()
     client, leases = None, {}
+
+    def release(key):
+        try:
+            leases[key].release()
+            say("released", key)
+        except redlockd.Error as error:
+            say("refused", key, code(error))
+
     while (words := commands.get())[0] != "exit":
         verb, key = words[0], words[1] if len(words) > 1 else ""
         try:
@@ -62,9 +74,10 @@ def threads():
                 names, options = arguments(words[2:])
                 leases[key] = client.lock(*names, on_lost=functools.partial(lost, key), **options).acquire()
                 say("granted", key, f"fence={leases[key].fence}")
+            elif verb == "onlost":
+                on_lost[key] = functools.partial(release, key)
             elif verb == "release":
-                leases[key].release()
-                say("released", key)
+                release(key)
             elif verb == "list":
                 say("listed", len(client.list()))
         except redlockd.Error as error:
@@ -106,6 +119,8 @@ async def tasks():
             waits[words[0]] = loop.create_task(lock(words[0], words[1:]))
         elif verb == "cancel":
             waits[words[0]].cancel()
+        elif verb == "onlost":
+            on_lost[words[0]] = lambda key=words[0]: waits.update(lost=loop.create_task(release(key)))
         elif verb == "release":
             waits["release " + words[0]] = loop.create_task(release(words[0]))
         elif verb == "list":

@@ -3,9 +3,10 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import fs from 'node:fs'
+import { createRequire } from 'node:module'
 import os from 'node:os'
 import path from 'node:path'
-import { afterEach, beforeEach, test } from 'node:test'
+import { afterEach, beforeEach, mock, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { inspect } from 'node:util'
 
@@ -67,6 +68,7 @@ test('using as in node-redlock', async () => {
     assert.deepEqual(lease.names, [name, `${name}-b`])
     assert.equal(signal.error, undefined)
   })
+  await c.using([name], async (signal, lease) => lease.check())
   await c.using([name], 3000, { wait: 0 }, async (signal, lease) => lease.release())
   await assert.rejects(c.using([name], 3000, { retryCount: 3 }, async () => {}), /retryCount is not known: use wait/)
   await assert.rejects(
@@ -77,6 +79,53 @@ test('using as in node-redlock', async () => {
     }),
     Lost,
   )
+})
+
+test('release in the listener of a loss releases the other names at once', async () => {
+  const lease = await c.lock([name, `${name}-b,c`], { ttl: 20_000 })
+  const released = once(lease.signal, 'abort').then(() => assert.rejects(lease.release(), Lost)) // runs later
+  const inside = new Promise((resolve) => lease.signal.addEventListener('abort', () => resolve(lease.release().catch((error) => error))))
+  assert.deepEqual(await c.force(name), { holders: 1, also: [`${name}-b,c`] })
+  assert.deepEqual(await c.force('free'), { holders: 0, also: [] })
+  assert.ok((await inside) instanceof Lost)
+  await released
+  const other = await c.lock(`${name}-b,c`, { wait: 10_000 })
+  await other.release()
+  assert.match(inspect(c), /0 leases, 0 calls/)
+})
+
+test('timers that a test replaces are not used', { skip: !('timers' in mock) && 'mock.timers needs Node 20' }, async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'setImmediate'] })
+  const fresh = new Client()
+  const lease = await fresh.lock(name, { max: 300 })
+  await once(lease.signal, 'abort')
+  await fresh.close()
+})
+
+test('what is printed of a lease has no secret', async () => {
+  const lease = await c.lock(name)
+  for (const text of [inspect(lease), inspect({ lease }, { showHidden: true }), JSON.stringify({ lease }), `${lease}`]) {
+    assert.ok(!text.includes(lease.id), text)
+  }
+  assert.match(inspect(lease), new RegExp(`Lease "${name}": held, fence ${lease.fence}, \\d+ ms`))
+  await lease.release()
+  assert.match(JSON.stringify(lease), /"state":"released","remaining":0/)
+})
+
+test('an error names the line of the program', async () => {
+  const lease = await c.lock(name, { max: 300 })
+  async function myFunction() {
+    await c.lock(name, { wait: 0 })
+  }
+  await assert.rejects(myFunction(), (error) => error instanceof Held && /async myFunction .*redlockd\.test\.js/.test(error.stack))
+  await once(lease.signal, 'abort')
+  const myCheck = () => lease.check()
+  assert.throws(myCheck, (error) => error instanceof Lost && /myCheck .*redlockd\.test\.js/.test(error.stack))
+})
+
+test('require', () => {
+  const required = createRequire(import.meta.url)('redlockd')
+  assert.equal(required.Client, Client)
 })
 
 test('await using', async () => {

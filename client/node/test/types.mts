@@ -10,6 +10,7 @@ export async function uses(): Promise<number> {
     if (signal.aborted) throw signal.error
     return 'done'
   })
+  await c.using('job', async () => undefined)
   await c.using('job', 5000, { wait: 0 }, async () => undefined)
   const [holder] = await c.who('job')
   const quorum: unknown = (await c.status()).quorum
