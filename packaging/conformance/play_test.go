@@ -91,7 +91,7 @@ func (p *player) fatalf(format string, args ...any) {
 // hear waits for the next line that the program prints.
 func (p *player) hear(s step) {
 	got := p.program.hear(p)
-	if !p.match(strings.Fields(got), s.words) {
+	if !p.match(splitWords(got), s.words) {
 		p.fatalf("the program prints %q, want %q", got, s.rest)
 	}
 }
@@ -154,7 +154,7 @@ func (p *player) read(s step) {
 		words, label = words[:n-2], words[n-1]
 	}
 	line := p.request()
-	tag, got := "", strings.Fields(line)
+	tag, got := "", splitWords(line)
 	if len(got) > 0 && strings.HasPrefix(got[0], "@") {
 		tag, got = got[0][1:], got[1:]
 	}
@@ -214,7 +214,7 @@ func (p *player) request() string {
 }
 
 func (p *player) isIgnored(line string) bool {
-	for _, word := range strings.Fields(line) {
+	for _, word := range splitWords(line) {
 		if !strings.HasPrefix(word, "@") {
 			return p.ignored[word]
 		}

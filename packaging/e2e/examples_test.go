@@ -174,12 +174,12 @@ func (x *example) isUsedWrongly() {
 // worksAndUnlocks: because of linger=, the lock is free only after an UNLOCK.
 func (x *example) worksAndUnlocks() {
 	x.t.Helper()
-	printed := x.ends(x.run("a b,=%", "2", "linger=20s", "note=example"), 0, "")
-	if !strings.HasPrefix(printed, "holding a b,=%, ") || !strings.Contains(printed, "\nstep 1\nstep 2\ndone") {
+	printed := x.ends(x.run("a b,=%\u00a0\u2028\u3000c", "2", "linger=20s", "note=example"), 0, "")
+	if !strings.HasPrefix(printed, "holding a b,=%\u00a0\u2028\u3000c, ") || !strings.Contains(printed, "\nstep 1\nstep 2\ndone") {
 		x.t.Errorf("%s prints %q, want the name, two steps, and that it is done", x.program, printed)
 	}
 	other := x.nc()
-	other.expect("TRY a%20b%2C%3D%25", "OK lock=a%20b%2C%3D%25 ")
+	other.expect("TRY a%20b%2C%3D%25\u00a0\u2028\u3000c", "OK lock=a%20b%2C%3D%25\u00a0\u2028\u3000c ")
 	other.kill()
 }
 

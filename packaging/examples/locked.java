@@ -62,7 +62,7 @@ class Locked {
             lines = new BufferedReader(Channels.newReader(conn, UTF_8));
             send("LOCK " + quoted + " " + String.join(" ", options));
             String answer = next("OK", "ERR");
-            Matcher granted = Pattern.compile("OK .*? fence=(\\d+)").matcher(answer);
+            Matcher granted = Pattern.compile("OK .*? fence=(\\d+)", Pattern.DOTALL).matcher(answer);
             if (!granted.lookingAt()) {
                 close();
                 throw Failure.of(answer.isEmpty() ? "ERR SHUTDOWN : redlockd is gone" : answer);

@@ -53,7 +53,7 @@ class Lock:
         answer = next((line for line in self.lines if line.startswith(("OK", "ERR"))), "")  # BACK is no answer
         if not answer.startswith("OK "):
             raise Refused(answer.strip() or "ERR SHUTDOWN : redlockd is gone")
-        fields = answer.partition(" : ")[0].split()[1:]
+        fields = answer.partition(" : ")[0].strip("\n ").split(" ")[1:]
         self.fence = int(dict(field.split("=", 1) for field in fields)["fence"])
         self.listener = threading.Thread(target=self.listen, daemon=True)
         self.listener.start()

@@ -1,5 +1,6 @@
 """Lines of the protocol, options, and errors. It does no I/O."""
 
+import copyreg
 import datetime
 import errno
 import math
@@ -46,6 +47,9 @@ class Error(Exception):
         self.text = text
         self.fields = fields if fields is not None else Line()
         self.code = code or self.code
+
+    def __reduce__(self) -> Any:  # BaseException's calls __init__ with args
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class Held(Error):
@@ -128,6 +132,9 @@ class Closed(Error):
     """close() was called on this client."""
 
 
+for _kind in (Error, Held, Already, NoQuorum, Lost, NotHeld, Deadlock, Cancelled, Denied, Limit, Invalid, Unavailable, Shutdown, Internal, Closed):
+    _kind.__module__ = "redlockd"  # where programs find it
+
 ERRORS: Dict[str, Type[Error]] = {
     kind.code: kind
     for kind in (Held, Already, NoQuorum, Lost, NotHeld, Deadlock, Cancelled, Denied, Limit, Shutdown, Internal)
@@ -155,11 +162,11 @@ def parse(raw: bytes) -> Parsed:
     except UnicodeDecodeError:
         raise ProtocolError(f"a line is not UTF-8: {raw[:80]!r}") from None
     head, _, text = whole.rstrip("\r").partition(" : ")
-    words = head.split()
+    words = [word for word in head.split(" ") if word]  # other white space of Unicode belongs to a value
     tag = words.pop(0)[1:] if head.startswith("@") else ""
     kind = words.pop(0) if words else ""
     code = words.pop(0) if kind == "ERR" and words else ""
-    if not (kind in ("OK", "-") or code or (not tag and kind.isalpha() and kind.isupper() and kind != "ERR")):
+    if not (kind in ("OK", "-") or code or (not tag and kind.isascii() and kind.isalpha() and kind.isupper() and kind != "ERR")):
         raise ProtocolError(f"{whole[:80]!r} is neither OK, ERR, - nor an event")
     if ":" in words:  # an empty text
         del words[words.index(":") :]

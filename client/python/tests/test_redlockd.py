@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import datetime
 import gc
 import multiprocessing
@@ -254,6 +255,52 @@ class BadInput(WithClient):
     def test_pickle(self) -> None:
         with self.assertRaisesRegex(TypeError, "make one in each process"):
             pickle.dumps(self.c)
+
+
+class Exceptions(WithClient):
+    """They survive a way through multiprocessing, concurrent.futures and Celery."""
+
+    def test_pickle_and_copy(self) -> None:
+        fields = redlockd.Line(user="alice", host="a")
+        fields.text = "held by alice"
+        kinds = [kind for kind in vars(redlockd).values() if isinstance(kind, type) and issubclass(kind, redlockd.Error)]
+        self.assertGreater(len(kinds), 13)
+        for kind in kinds:
+            self.assertEqual(kind.__module__, "redlockd")
+            for error in kind('lock "job"', "held", fields, "CODE"), kind("", "held"):
+                error.__cause__ = OSError()
+                ways: List[Any] = [lambda e, p=p: pickle.loads(pickle.dumps(e, p)) for p in range(pickle.HIGHEST_PROTOCOL + 1)]
+                for way in [*ways, copy.copy, copy.deepcopy]:
+                    got = way(error)
+                    self.assertIs(type(got), kind)
+                    self.assertEqual((str(got), got.text, got.code), (str(error), error.text, error.code))
+                    self.assertEqual((got.fields, got.fields.text), (error.fields, error.fields.text))
+
+    def test_of_another_process(self) -> None:
+        with self.c.lock(self.name), multiprocessing.get_context("spawn").Pool(1) as pool:
+            with self.assertRaisesRegex(redlockd.Held, f'lock "{self.name}"') as held:
+                pool.apply_async(take, (self.name,)).get(60)
+            self.assertEqual(held.exception.fields["pid"], str(os.getpid()))
+
+
+def take(name: str) -> None:
+    redlockd.Client().lock(name, wait=0).acquire()
+
+
+class WhiteSpace(WithClient):
+    """Only a space separates words of the protocol."""
+
+    def test_names_and_notes(self) -> None:
+        name = "prix\u00a0net\u1680a\u2028b\u3000"
+        with self.c.lock(name, note="\u00a0note\u2029\u0085\u3000x") as lease:
+            (holder,) = self.c.who(name)
+            self.assertEqual(holder["lock"], name)
+            (mine,) = [line for line in self.c.list() if line["lock"] == name]
+            self.assertEqual(mine["note"], "\u00a0note\u2029\u0085\u3000x")
+            with self.assertRaisesRegex(redlockd.Held, name):
+                self.c.lock(name, wait=0).acquire()
+            lease.check()
+        self.assertEqual(self.c.reconnects, 0)
 
 
 class Threads(WithClient):
