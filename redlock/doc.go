@@ -218,7 +218,7 @@
 //
 // The Lua scripts (internal/script/lua) are loaded with SCRIPT LOAD and called with EVALSHA. A node
 // is Redis 7 or later. It must allow these commands for Prefix* and redlockd:*: SET GET DEL
-// PTTL EXISTS PEXPIRE PEXPIREAT HGET HMGET HSET HGETALL ZADD ZREM ZRANGE ZSCORE ZREMRANGEBYSCORE.
+// PTTL EXISTS PEXPIRE PEXPIREAT HGET HMGET HSET HGETALL ZADD ZREM ZRANGE ZSCORE ZCOUNT.
 // It must also allow TIME, INFO, PING, EVALSHA, SCRIPT LOAD, CLIENT ID and KILL, and HELLO. With a password it must allow AUTH. A durable node must allow CONFIG GET and ACL
 // DRYRUN. To be called, waiters need PUBLISH and SUBSCRIBE for the channels redlockd:*.
 //

@@ -53,7 +53,7 @@ const forceTries = 20
 
 // holders returns the holders that a quorum shows.
 func (q *Quorum) holders(ctx context.Context, name string) ([]Holding, error) {
-	shown, err := q.shownHolders(ctx, name, nil)
+	shown, err := q.Who(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -110,14 +110,10 @@ type Quorum struct {
 	hooks  *hooks
 	keeper *keeper
 
-	proposed    atomic.Uint64 // the last proposed fencing token
-	slots       attempts.Slots
-	contended   contention
-	limiter     *attempts.Limiter
-	listing     chan struct{} // of capacity 1: one caller at a time lists all holders of a lock
-	whoTurn     chan struct{} // of capacity 1: one Who at a time waits for listing, or has it
-	listWaiters atomic.Int32  // callers that wait for listing, and the one that has it
-	lastList    listResult    // the last result, which waiting callers may use; guarded by listing
+	proposed  atomic.Uint64 // the last proposed fencing token
+	slots     attempts.Slots
+	contended contention
+	limiter   *attempts.Limiter
 
 	stops   []context.CancelFunc
 	closing <-chan struct{} // closed when Close begins
@@ -130,7 +126,7 @@ func New(o Options) (*Quorum, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, hooks: o.hooks, limiter: attempts.NewLimiter(o.NodeTimeout), listing: make(chan struct{}, 1), whoTurn: make(chan struct{}, 1)}
+	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, hooks: o.hooks, limiter: attempts.NewLimiter(o.NodeTimeout)}
 	q.keeper = newKeeper(q)
 	q.onLeasesAged = q.keeper.age
 	q.start()
@@ -274,13 +270,6 @@ func (q *Quorum) Close() {
 	}
 	q.done.Wait()
 	q.limiter.Close()
-}
-
-// listResult is the last result of list, and the name of its lock.
-type listResult struct {
-	name  string
-	began time.Duration // BootTime before list asked the nodes
-	b     *ballot.Ballot
 }
 
 // fleet has the lanes of a Quorum, and what they share.

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
@@ -256,42 +256,40 @@ func TestForceIsRememberedTwice(t *testing.T) {
 	})
 }
 
-// FORCE of a lock with many holders waits for one or two WHO of other such locks, and not for all
-// that were asked earlier: most of these still wait when it has ended.
+// FORCE of a lock with many holders takes four round trips, however many WHO of such locks are in
+// progress: two pages of holders, the notes, and the deletion.
 func TestForceDoesNotWaitForManyLists(t *testing.T) {
-	const locks, holders, trip = 20, 101, 20 * ms
+	const locks, holders, trip = 20, script.Few + 1, 20 * ms
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		until := fmt.Sprint(f.sims[0].Now().Add(time.Minute).UnixMilli())
 		for i := range locks {
 			key := name("redlock:x%d", i)
-			members := []string{"ZADD", key + "\x00m"}
+			members, places := []string{"ZADD", key + "\x00m"}, []string{"ZADD", key + "\x00s"}
 			for j := range holders {
-				members = append(members, until, fmt.Sprintf("%022d host=h pid=1 uid=1 user=u since=1", j))
+				token := fmt.Sprintf("%022d host=h pid=1 uid=1 user=u since=1", j)
+				members, places = append(members, until, token), append(places, "0", token)
 			}
 			for _, sim := range f.sims {
 				sim.Do(members...)
+				sim.Do(places...)
 				sim.Do("SET", key, "redlockd:shared", "PX", "60000")
 			}
 		}
 		half := func(int) time.Duration { return trip / 2 }
 		f.delay(half, half)
 		var all sync.WaitGroup
-		var listed atomic.Int32
 		for i := range locks - 1 {
 			all.Go(func() {
 				shown, err := f.q.Who(t.Context(), name("x%d", i))
 				want(t, "holders", len(shown), holders)
 				want(t, "WHO", err, nil)
-				listed.Add(1)
 			})
 		}
-		time.Sleep(trip + trip/2) // the first list is under way, and the others wait for it
+		at := f.now()
 		forced, err := f.q.Force(t.Context(), name("x%d", locks-1))
 		want(t, "FORCE", err, nil)
 		want(t, "holders", len(forced), holders)
-		if n := listed.Load(); n > locks/2 {
-			t.Errorf("FORCE ended after %d of %d WHO", n, locks-1)
-		}
+		wantWithin(t, "FORCE took", f.now()-at, 4*trip, 4*trip+ms)
 		all.Wait()
 	})
 }

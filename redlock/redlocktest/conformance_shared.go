@@ -2,8 +2,10 @@ package redlocktest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/script"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
@@ -17,6 +19,8 @@ var sharedCases = []conformanceCase{
 	{"readers and exclusive holders", nil, checkReadersAndOthers},
 	{"kinds exclude each other", nil, checkKinds},
 	{"semaphore", nil, checkSemaphore},
+	{"a free place is found", nil, checkFreePlace},
+	{"places of expired holders are free", nil, checkExpiredPlaces},
 	{"repair of a reader", nil, checkRepairShared},
 	{"fence of a reader", nil, checkFenceShared},
 	{"force of a reader", nil, checkForceShared},
@@ -71,10 +75,11 @@ func (p *probe) expectShared(kind, last string, free []int64, ops ...scriptOp) {
 	}
 }
 
-// expectMembers checks which tokens share a lock, in the order of their expiry.
+// expectMembers checks which tokens share a lock.
 func (p *probe) expectMembers(key, kind string, tokens ...string) {
 	p.Helper()
 	got := p.vote(p.ballot(opWho(key)))
+	slices.Sort(tokens)
 	good := len(got.Array) == 2+2*len(tokens) && got.Array[0].Str == kind
 	for i, token := range tokens {
 		good = good && got.Array[2+2*i].Str == token && got.Array[3+2*i].Int > 0
@@ -177,6 +182,78 @@ func checkSemaphore(p *probe) {
 	p.expectVote(number(5), p.ballot(opJoin("k", "1 theirs", slots3, minute)))
 }
 
+const slots1000 = "redlockd:slots=1000"
+
+// joinPlaces takes places of a semaphore of 1,000, from first to last.
+func (p *probe) joinPlaces(first, last int, token, ttl string) {
+	p.Helper()
+	for ; first <= last; first += 50 {
+		var ops []scriptOp
+		for place := first; place <= min(first+49, last); place++ {
+			ops = append(ops, opJoin("k", fmt.Sprint(place, " ", token), slots1000, ttl))
+		}
+		for i, got := range p.do(p.ballot(ops...)...).Array {
+			p.expectGranted(fmt.Sprint("place ", first+i), got)
+		}
+	}
+}
+
+// checkFreePlace checks that a refusal shows the first free place after the requested one, or else the
+// first of all, however a place becomes free.
+func checkFreePlace(p *probe) {
+	p.admit()
+	p.joinPlaces(1, 499, "mine", minute)
+	p.joinPlaces(501, 999, "mine", minute)
+	shows := func(requested int, free int64) {
+		p.Helper()
+		got := p.vote(p.ballot(opJoin("k", fmt.Sprint(requested, " theirs"), slots1000, minute)))
+		if a := got.Array; len(a) != 5 || a[2].Str != fmt.Sprint(requested, " mine") || a[4].Int != free {
+			p.Errorf("place %d: got %s, want its holder, and %d", requested, show(got), free)
+		}
+	}
+	shows(1, 500)
+	shows(499, 500)
+	shows(501, 1000)
+	p.joinPlaces(1000, 1000, "mine", minute)
+	shows(501, 500)
+	p.vote(p.ballot(opRepairShared("k", "500 mine", minute, slots1000, 7)))
+	shows(3, 0)
+	p.expectVote(number(1), p.ballot(opRelease("k", "7 mine")))
+	shows(3, 7)
+	shows(8, 7)
+	p.expectVote(number(1), p.ballot(opForce("k", "9 mine", minute)))
+	shows(8, 9)
+	p.expectVote(number(1), p.ballot(opExtend("k", "8 mine", "120000")))
+	shows(8, 9)
+	for _, key := range []string{"k", "k\x00m", "k\x00s"} {
+		p.expectTTL(key, 110*time.Second, 120*time.Second)
+	}
+	p.expectVote(number(1), p.ballot(opRelease("k", "8 mine")))
+	for _, key := range []string{"k", "k\x00m", "k\x00s"} {
+		p.expectTTL(key, 30*time.Second, 60*time.Second)
+	}
+}
+
+// checkExpiredPlaces checks that the places of many holders that expired together can be taken, and none
+// of the others, although one call does not remove all of them.
+func checkExpiredPlaces(p *probe) {
+	p.admit()
+	p.joinPlaces(1, 1, "mine", minute)
+	p.joinPlaces(2, 200, "short", "100")
+	p.joinPlaces(201, 201, "mine", minute)
+	p.eventually("expiry", func() bool { return p.vote(p.ballot(opFence("k", "200 short", 2))).Int == 0 })
+	p.expectVote(number(0), p.ballot(opExtend("k", "200 short", minute)))
+	p.joinPlaces(200, 200, "theirs", minute)
+	p.vote(p.ballot(opRelease("k", "150 short"))) // it may be removed already
+	p.joinPlaces(2, 199, "theirs", minute)
+	got := p.vote(p.ballot(opJoin("k", "201 theirs", slots1000, minute)))
+	if a := got.Array; len(a) != 5 || a[2].Str != "201 mine" {
+		p.Errorf("a place of a holder that has not expired: got %s", show(got))
+	}
+	p.expect(number(201), "ZCARD", "k\x00m")
+	p.expect(number(201), "ZCARD", "k\x00s")
+}
+
 func checkRepairShared(p *probe) {
 	p.admit()
 	p.expectVote(failed("LATE"), p.late(opRepairShared("k", "one", minute, simredis.KindShared, 7)))
@@ -228,24 +305,31 @@ func checkJoinRefused(p *probe) {
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
 }
 
-// checkManyReaders checks that WHO shows up to a hundred readers. If there are more, it shows only
-// that the lock is shared. LIST shows all.
+// checkManyReaders checks that WHO shows up to a hundred readers, in the order of their tokens, and the
+// others after the last one of these. DESCRIBE shows only that many share the lock.
 func checkManyReaders(p *probe) {
 	p.admit()
-	for i := range simredis.Few {
-		p.vote(p.ballot(opJoinShared("k", fmt.Sprint("reader ", i), minute)))
+	for i := range script.Few + 1 {
+		p.vote(p.ballot(opJoinShared("k", fmt.Sprintf("reader %03d", i), minute)))
+		p.vote(p.ballot(opJoin("s", fmt.Sprint(script.Few+1-i, " mine"), "redlockd:slots=1000", minute)))
 	}
-	shows := func(o scriptOp, n int) {
+	shows := func(o scriptOp, n int, first, last string) {
 		p.Helper()
-		if got := p.vote(p.ballot(o)); len(got.Array) != n || got.Array[0].Str != simredis.KindShared {
-			p.Errorf("%s: got %d parts, want %d: %s and its ttl, then each holder with its ttl", o.letter, len(got.Array), n, simredis.KindShared)
+		got := p.vote(p.ballot(o))
+		if a := got.Array; len(a) != 2+2*n || n > 0 && (a[2].Str != first || a[len(a)-2].Str != last || a[3].Int < 50_000) {
+			p.Errorf("%s after %q: got %s, want %d holders with their ttl, from %q to %q", o.letter, o.args, show(got), n, first, last)
 		}
 	}
-	shows(opWho("k"), 2+2*simredis.Few)
-	shows(opList("k"), 2+2*simredis.Few)
-	p.vote(p.ballot(opJoinShared("k", "one more", minute)))
-	shows(opWho("k"), 2)
-	shows(opList("k"), 2+2*(simredis.Few+1))
+	shows(opWhoAfter("k", ""), script.Few, "reader 000", "reader 099")
+	shows(opWhoAfter("k", "reader 099"), 1, "reader 100", "reader 100")
+	shows(opWhoAfter("k", "reader 100"), 0, "", "")
+	shows(opWhoAfter("s", ""), script.Few, "1 mine", "100 mine")
+	shows(opWhoAfter("s", "9 mine"), 92, "10 mine", "101 mine")
+	for _, key := range []string{"k", "s"} {
+		if got := p.vote(p.ballot(scriptOp{letter: "o", key: key})); len(got.Array) != 2 || len(got.Array[0].Array) != 2 {
+			p.Errorf("DESCRIBE: got %s, want only the kind of %s, and no waiters", show(got), key)
+		}
+	}
 }
 
 // checkDeletedShared checks that the holders of a shared lock lose it if its key is deleted.

@@ -36,7 +36,6 @@ var waitCases = []conformanceCase{
 	{"a waiter for several names is not passed over for ever", nil, checkSeveralAreServed},
 	{"keys of the queue with a wrong type", nil, checkQueueWrongType},
 	{"a node looks for waiters only if there are any", nil, checkQueues},
-	{"daemons of version 0.9 are woken", nil, checkWakeupKey},
 	{"a listener gets the messages of its channel", []Feature{Messages}, checkListener},
 	{"a listener that is closed", []Feature{Messages}, checkListenerClosed},
 	{"a listener of a node that goes down", []Feature{Messages}, checkListenerDown},
@@ -658,17 +657,6 @@ func checkQueues(p *probe) {
 	p.vote(p.ballot(opRelease("k", "mine")))
 	p.do("HDEL", NodeKey, "queues")
 	p.expectGranted("the node looks for no waiters", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
-}
-
-// checkWakeupKey checks that the end of a lock deletes the key for which daemons of version 0.9 wait.
-func checkWakeupKey(p *probe) {
-	p.admit()
-	for _, end := range []string{"r", "x"} {
-		p.hold("mine")
-		p.do("SET", "k\x00b", "1", "PX", minute)
-		p.expectVote(number(1), p.ballot(map[string]scriptOp{"r": opRelease("k", "mine"), "x": opForce("k", "mine", minute)}[end]))
-		p.expect(number(0), "EXISTS", "k", "k\x00b", "k\x00t")
-	}
 }
 
 func checkListener(p *probe) {

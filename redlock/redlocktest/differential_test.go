@@ -120,7 +120,7 @@ func (g generator) command() redlock.Command {
 
 // besideCommand reads or damages one of the other keys of a lock.
 func (g generator) besideCommand(key string) redlock.Command {
-	beside := key + g.pick("\x00m", "\x00m", "\x00q", "\x00t", "\x00p")
+	beside := key + g.pick("\x00m", "\x00s", "\x00q", "\x00t", "\x00p")
 	switch g.IntN(12) {
 	case 0:
 		return redlock.Command{"DEL", beside}
@@ -188,7 +188,7 @@ func (g generator) operations() []scriptOp {
 
 func (g generator) operation() scriptOp {
 	key, token := g.key(), g.value()
-	switch letter := g.pick("a", "a", "e", "g", "u", "v", "r", "r", "w", "l", "f", "p", "x", "z", "s", "s", "s", "q", "h", "i", "k", "d"); letter {
+	switch letter := g.pick("a", "a", "e", "g", "u", "v", "r", "r", "w", "f", "p", "x", "z", "s", "s", "s", "q", "h", "i", "k", "d"); letter {
 	case "a", "p":
 		return scriptOp{letter, key, []string{token, g.ttl(token)}, g.record()}
 	case "s":
@@ -219,10 +219,8 @@ func (g generator) operation() scriptOp {
 		return opNoteForced(key, token, g.ttl(token))
 	case "r":
 		return opRelease(key, token)
-	case "l":
-		return opList(key)
 	default:
-		return opWho(key)
+		return opWhoAfter(key, g.value())
 	}
 }
 

@@ -74,11 +74,46 @@ func Shown(reply *redis.Reply) []Showing {
 	if kind := items[0].Str; script.IsSharing(kind) && len(items) > 2 {
 		all := []Showing{}
 		for i := 2; i+1 < len(items); i += 2 {
-			all = append(all, Showing{items[i].Str, kind, keyTTL(items[i+1].Int)})
+			if items[i+1].Int != 0 { // otherwise it has expired
+				all = append(all, Showing{items[i].Str, kind, keyTTL(items[i+1].Int)})
+			}
 		}
 		return all
 	}
 	return []Showing{{Token: items[0].Str, TTL: keyTTL(items[1].Int)}}
+}
+
+// AddPages adds each node's page of holders to what the node has shown; nil: it failed. If others may
+// follow on a node, more is true, and the next pages begin after the given token. All nodes that have more
+// to show have shown everything up to it.
+func AddPages(shown, pages []*redis.Reply) (after string, more bool) {
+	for _, page := range pages {
+		if page == nil || len(page.Array) < 2+2*script.Few {
+			continue
+		}
+		if last := page.Array[len(page.Array)-2].Str; !more || script.CompareHolders(page.Array[0].Str, last, after) < 0 {
+			after, more = last, true
+		}
+	}
+	for node, page := range pages {
+		switch all := shown[node]; {
+		case page == nil:
+			shown[node] = nil
+		case all == nil:
+		case all.Array == nil:
+			shown[node] = page
+		case len(page.Array) > 2 && page.Array[0].Str == all.Array[0].Str:
+			all.Array = append(all.Array, page.Array[2:]...)
+		}
+		if all := shown[node]; more && all != nil && len(all.Array) > 2 { // the next page has those after it again
+			n := 2
+			for n < len(all.Array) && script.CompareHolders(all.Array[0].Str, all.Array[n].Str, after) <= 0 {
+				n += 2
+			}
+			all.Array = all.Array[:n]
+		}
+	}
+	return after, more
 }
 
 // keyTTL returns how long a key lasts. For a key without expiry (a foreign SET), or one that

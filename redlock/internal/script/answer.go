@@ -28,7 +28,7 @@ func CheckReply(o *Operation, op string, reply *redis.Reply) error {
 		return checkTaken(op, reply)
 	case Acquire, AcquireAlso, Join:
 		return checkTaken(op, reply)
-	case Who, List:
+	case Who:
 		if len(reply.Array) == 0 && reply.IsList() || IsShown(reply) {
 			return nil
 		}

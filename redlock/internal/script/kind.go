@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 )
@@ -31,6 +32,25 @@ func IsSharing(value string) bool {
 
 // IsWaiting reports whether a kind is shown for a waiter that gets the lock next.
 func IsWaiting(kind string) bool { return kind == KindWriter || kind == kindTurn }
+
+// Few is how many holders of a shared lock WHO shows at once: see rare.lua.
+const Few = 100
+
+// CompareHolders compares tokens that share a lock as the nodes order them: by their places if it is a
+// semaphore, otherwise as texts.
+func CompareHolders(kind, a, b string) int {
+	if SlotsOf(kind) == 0 {
+		return strings.Compare(a, b)
+	}
+	return cmp.Or(cmp.Compare(PlaceOf(a), PlaceOf(b)), strings.Compare(a, b))
+}
+
+// PlaceOf returns the place with which the token of a semaphore begins; 0: it has none.
+func PlaceOf(token string) int {
+	digits, _, _ := strings.Cut(token, " ")
+	place, _ := strconv.Atoi(digits)
+	return place
+}
 
 // SlotsOf returns the number of slots of a semaphore of that kind; 0: it is no semaphore.
 func SlotsOf(kind string) int {

@@ -13,7 +13,7 @@ import (
 // opcodes has each opcode under its name in Lua.
 var opcodes = map[string]Opcode{
 	"ACQUIRE": Acquire, "ACQUIRE_ALSO": AcquireAlso, "JOIN": Join, "HAND_OVER": HandOver, "EXTEND": Extend, "DOWNGRADE": Downgrade, "EXCHANGE": Exchange, "CONFIRM": Confirm, "RELEASE": Release,
-	"WHO": Who, "LIST": List, "RAISE_COUNTER": RaiseCounter, "REPAIR": Repair, "REPAIR_SHARED": RepairShared, "NOTE_FORCED": NoteForced, "FORCE": Force,
+	"WHO": Who, "RAISE_COUNTER": RaiseCounter, "REPAIR": Repair, "REPAIR_SHARED": RepairShared, "NOTE_FORCED": NoteForced, "FORCE": Force,
 	"ENTER": Enter, "REENTER": Reenter, "END_WAIT": EndWait, "READ_COUNTERS": ReadCounters,
 	"SCAN": Scan, "DESCRIBE": Describe,
 }

@@ -14,7 +14,7 @@ import (
 type Operation struct {
 	Op       Opcode
 	Key      string
-	Token    string        // of waiters: the entry; of a scan: the cursor
+	Token    string        // of waiters: the entry; of WHO: the last one of the previous page; of a scan: the cursor
 	OldToken string        // of a hand-over or an exchange: the token to replace
 	Kind     string        // of operations on shared locks; of a scan: the pattern of the keys
 	TTL      time.Duration // of the lock, if it takes, extends or repairs; otherwise of the key that it leaves
@@ -41,7 +41,6 @@ const (
 	Confirm      Opcode = 'v'
 	Release      Opcode = 'r'
 	Who          Opcode = 'w'
-	List         Opcode = 'l'
 	RaiseCounter Opcode = 'f'
 	Repair       Opcode = 'p'
 	RepairShared Opcode = 'q'
@@ -156,7 +155,7 @@ func (e *Encoder) Append(command redis.Command, o *Operation) redis.Command {
 		return append(command, o.Token, e.millis(o.TTL), o.Kind)
 	case Scan:
 		return append(command, o.Token, o.Kind, pageSize)
-	case Who, List, ReadCounters, Describe:
+	case ReadCounters, Describe:
 		return command
 	}
 	return append(command, o.Token)

@@ -80,7 +80,6 @@ func init() { // because EVALSHA calls commands
 		command{"ZRANK", 1, 3, number, zrank},
 		command{"ZCOUNT", 1, 4, number, zcount},
 		command{"ZRANGE", 1, -4, reads, zrange},
-		command{"ZREMRANGEBYSCORE", 1, 4, writes | number, zremRangeByScore},
 		command{"LPUSH", 1, -3, writes | number, lpush},
 		command{"FLUSHALL", 1, -1, writes | status, flushAll},
 	)

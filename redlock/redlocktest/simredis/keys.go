@@ -13,9 +13,6 @@ const (
 	KindShared = "redlockd:shared"
 	KindWriter = "redlockd:writer"
 	KindTurn   = "redlockd:turn"
-
-	// Few is how many holders of a shared lock are shown to a client that does not ask for all.
-	Few = 100
 )
 
 // IsKind reports whether a key's value says that a lock is shared. Other values with this prefix

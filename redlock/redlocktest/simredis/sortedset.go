@@ -90,6 +90,7 @@ func (c call) shrunk(key string, s *SortedSet, removed int) redlock.Reply {
 const (
 	errNotFloat = redlock.ServerError("ERR value is not a valid float")
 	errRange    = redlock.ServerError("ERR min or max is not a float")
+	errLexRange = redlock.ServerError("ERR min or max not valid string range item")
 )
 
 // zadd executes ZADD key [NX|XX] [GT|LT] [CH] score member ….
@@ -223,38 +224,56 @@ func zcount(c call) redlock.Reply {
 	return Number(n)
 }
 
-// zremRangeByScore executes ZREMRANGEBYSCORE key min max.
-func zremRangeByScore(c call) redlock.Reply {
-	within, ok := parseRange(c.args[1], c.args[2])
-	if !ok {
-		return Refuse(errRange)
-	}
-	s, err := c.sortedSet(c.args[0])
-	if err != nil {
-		return Refuse(err)
-	}
-	removed := 0
-	for _, m := range slices.Clone(s.members) {
-		if within(m.score) && s.remove(m.name) {
-			removed++
-		}
-	}
-	return c.shrunk(c.args[0], s, removed)
-}
-
-// zrange executes ZRANGE key first last [WITHSCORES], where first and last are positions.
+// zrange executes ZRANGE key first last [BYSCORE|BYLEX] [LIMIT offset count] [WITHSCORES]. Without
+// BYSCORE and BYLEX, first and last are positions.
 func zrange(c call) redlock.Reply {
-	withScores := false
-	for _, option := range c.args[3:] {
-		if !strings.EqualFold(option, "WITHSCORES") {
+	by, limited, withScores := "", false, false
+	offset, count := int64(0), int64(-1)
+	for rest := c.args[3:]; len(rest) > 0; rest = rest[1:] {
+		switch option := strings.ToUpper(rest[0]); {
+		case option == "WITHSCORES":
+			withScores = true
+		case option == "BYSCORE" || option == "BYLEX":
+			by = option
+		case option == "LIMIT" && len(rest) > 2:
+			var ok, also bool
+			offset, ok = parseInt(rest[1])
+			count, also = parseInt(rest[2])
+			if !ok || !also {
+				return Refuse(errNotNumber)
+			}
+			limited, rest = true, rest[2:]
+		default:
 			return Refuse(errSyntax)
 		}
-		withScores = true
 	}
-	first, ok := parseInt(c.args[1])
-	last, also := parseInt(c.args[2])
-	if !ok || !also {
-		return Refuse(errNotNumber)
+	if limited && by == "" || withScores && by == "BYLEX" {
+		return Refuse(errSyntax)
+	}
+	var within func(member) bool
+	first, last := int64(0), int64(-1)
+	switch by {
+	case "BYSCORE":
+		isIn, ok := parseRange(c.args[1], c.args[2])
+		if !ok {
+			return Refuse(errRange)
+		}
+		within = func(m member) bool { return isIn(m.score) }
+	case "BYLEX":
+		least, ok := parseLex(c.args[1])
+		most, also := parseLex(c.args[2])
+		if !ok || !also {
+			return Refuse(errLexRange)
+		}
+		within = func(m member) bool { return least(m.name, 1) && most(m.name, -1) }
+	default:
+		var ok, also bool
+		first, ok = parseInt(c.args[1])
+		last, also = parseInt(c.args[2])
+		if !ok || !also {
+			return Refuse(errNotNumber)
+		}
+		within = func(member) bool { return true }
 	}
 	s, err := c.sortedSet(c.args[0])
 	if err != nil {
@@ -268,13 +287,38 @@ func zrange(c call) redlock.Reply {
 		last += size
 	}
 	reply := List()
-	for i := first; i <= min(last, size-1); i++ {
-		reply.Array = append(reply.Array, Text(s.members[i].name))
+	for i := first; i <= min(last, size-1) && count != 0; i++ {
+		m := s.members[i]
+		if !within(m) {
+			continue
+		}
+		if offset > 0 {
+			offset--
+			continue
+		}
+		count--
+		reply.Array = append(reply.Array, Text(m.name))
 		if withScores {
-			reply.Array = append(reply.Array, Text(formatFloat(s.members[i].score)))
+			reply.Array = append(reply.Array, Text(formatFloat(m.score)))
 		}
 	}
 	return reply
+}
+
+// parseLex parses a limit of BYLEX. The result reports whether a name is in the range on this side of
+// the limit: above it (1), or below (-1).
+func parseLex(limit string) (isIn func(name string, side int) bool, ok bool) {
+	switch {
+	case limit == "-":
+		return func(_ string, side int) bool { return side > 0 }, true
+	case limit == "+":
+		return func(_ string, side int) bool { return side < 0 }, true
+	case strings.HasPrefix(limit, "["):
+		return func(name string, side int) bool { return side*strings.Compare(name, limit[1:]) >= 0 }, true
+	case strings.HasPrefix(limit, "("):
+		return func(name string, side int) bool { return side*strings.Compare(name, limit[1:]) > 0 }, true
+	}
+	return nil, false
 }
 
 // parseRange parses the limits of a range of scores. A limit after ( is not in the range.

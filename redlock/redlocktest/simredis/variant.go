@@ -61,7 +61,8 @@ var edits = map[Variant][]edit{
 	ExtendShortens: {
 		{1, `call('PEXPIRE', key, args[arg + 1], 'GT')`, `call('PEXPIRE', key, args[arg + 1])`},
 		{1, `call('PEXPIRE', key, args[arg + 2], 'GT')`, `call('PEXPIRE', key, args[arg + 2])`},
-		{2, `call('PEXPIRE', key, ttl, 'GT')`, `call('PEXPIRE', key, ttl)`},
+		{1, `call('PEXPIRE', key, ttl, 'GT')`, `call('PEXPIRE', key, ttl)`},
+		{1, `call('PEXPIREAT', each, after(ttl), 'GT')`, `call('PEXPIREAT', each, after(ttl))`},
 		{1, `local done = call('ZADD', key .. '\0m', 'GT', after(ttl), token)`, `local done = call('ZADD', key .. '\0m', after(ttl), token)`},
 	},
 	IgnoreNotAfter: {{1, `if clock > tonumber(args[2]) then`, `if false then`}},
@@ -106,10 +107,10 @@ var edits = map[Variant][]edit{
 	ReenterIgnored: {{1, `local function reenter(key, arg) return waiters().enter(key, args[arg], args[arg + 1]) end`, `local function reenter() return 0 end`}},
 	NextNotTold:    {{1, `in ipairs({next or passed[1], next and passed[1]}) do`, `in ipairs({}) do`}},
 	CalledTwice:    {{1, `if given or i > 1 then`, `if true then`}},
-	CountHolders: {{1, `local taken, refusal = {}, nil`, `if #members / 2 < slots then
+	CountHolders: {{1, `if there.err or not there[1] or there[1] == token then`, `if call('ZCOUNT', key .. '\0m', '-inf', '+inf') < slots then
       return nil
     end
-    local taken, refusal = {}, nil`}},
+    if there.err or not there[1] or there[1] == token then`}},
 	MixKinds: {{1, `if value and value ~= kind then`, `if false then`}},
 	TokensFarAhead: {
 		{1, `replies[i] = granted * count`, `replies[i] = granted * (LIMIT - 8)`},

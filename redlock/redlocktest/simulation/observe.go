@@ -150,7 +150,7 @@ func operations(c redlock.Command) iter.Seq2[int, operation] {
 
 // argumentsOf is the number of arguments of each operation; operations without any are missing.
 var argumentsOf = map[rune]int{
-	'a': 2, 'n': 1, 's': 3, 'h': 3, 'e': 2, 'g': 2, 'u': 3, 'v': 2, 'r': 1, 'f': 1, 'p': 2, 'q': 3, 'z': 2, 'x': 2, 'i': 2, 'k': 2, 'm': 2, 'd': 1, 'y': 3,
+	'a': 2, 'n': 1, 's': 3, 'h': 3, 'e': 2, 'g': 2, 'u': 3, 'v': 2, 'r': 1, 'w': 1, 'f': 1, 'p': 2, 'q': 3, 'z': 2, 'x': 2, 'i': 2, 'k': 2, 'm': 2, 'd': 1, 'y': 3,
 }
 
 // operationsOf returns the opcodes of a call of ballot.lua, and the arguments of its

@@ -25,8 +25,7 @@
 --   v CONFIRM token ttl *             as EXTEND of an exclusive lock, and raise the counter;
 --                                     a token that was forced away does not hold the key
 --   r RELEASE token                   release the lock
---   w WHO                             show who holds it, if these are not many
---   l LIST                            show all who hold it
+--   w WHO after                       show who holds it: of many, FEW after this token
 --   f RAISE_COUNTER token *           raise the counter, if the token holds the lock
 --   p REPAIR token ttl *              set the key if it is missing, and raise the counter
 --   q REPAIR_SHARED token ttl kind *  the same of a shared lock
@@ -61,9 +60,9 @@
 --      RAISE_COUNTER
 --   NOTE_FORCED  1 the token holds the key, 0 it does not
 --   RELEASE, FORCE  1 deleted, 0 the token does not hold the key (FORCE notes it anyway)
---   WHO, LIST  {value, pttl}; {kind, pttl, token, pttl, token, pttl…}; of a free key
---      {kind, ms, waiter, ms} if it is the turn of a waiter, or {}. Of WHO {kind, pttl} if more than
---      FEW share it
+--   WHO  {value, pttl}; {kind, pttl, token, pttl, token, pttl…}, in the order of places and tokens; of
+--      a free key {kind, ms, waiter, ms} if it is the turn of a waiter, or {}. If FEW are shown, others may
+--      follow. A holder with 0 has expired
 --   RAISE_COUNTER  1 raised, 0 the token does not hold the key; the error FAR, and nothing
 --      is done, if the counter would be FARTHEST ahead of this node's TIME
 --   REPAIR, REPAIR_SHARED  1 the token holds the key now, 0 another does, or it was forced
@@ -72,8 +71,8 @@
 --   END_WAIT  1
 --   READ_COUNTERS  {field, value, …}
 --   SCAN  {cursor, {key, …}}
---   DESCRIBE  {as WHO, but fewer holders, {waiter, ms, waiter, ms…}}: the first waiters, and for
---      how many milliseconds each has waited
+--   DESCRIBE  {as WHO, {waiter, ms, waiter, ms…}}: the first waiters, and for how many milliseconds
+--      each has waited. If more than FEWER share the lock, it is {kind, pttl}
 -- A value is shown up to the length SHOWN.
 -- An element can also be the error that Redis gave for this operation alone. (Of EXTEND,
 -- RELEASE and RAISE_COUNTER a key of another type is 0: no token holds it.) The errors EPOCH
@@ -84,8 +83,8 @@
 --           expires. The key itself then has the kind as its value, as long as the longest of
 --           them, so foreign clients stay out: redlockd:shared, or redlockd:slots=K, where
 --           each token begins with its place and a space
+--   key\0s  the same tokens by their places; of readers, by the tokens themselves
 --   key\0q, key\0t, key\0p  the waiters: see queue.lua
---   key\0b  daemons of version 0.9 wait for its deletion, and set it. It is deleted with the lock
 --
 -- Every group on every node runs this script. In a call with one operation, a function for
 -- each operation costs more time than the operation's own code: so the operations of every
@@ -269,7 +268,7 @@ for i = 1, ops do
   elseif op == RELEASE then -- token
     local value, reply = call('GET', key), 0
     if value == token then
-      reply = call('DEL', key, key .. '\0t', key .. '\0b')
+      reply = call('DEL', key, key .. '\0t')
       if type(reply) == 'number' and reply > 1 then
         rare = rare or rareOperations(state)
         rare.callNext(key)

@@ -19,8 +19,8 @@
 -- A message has the parts 'what \0 key \0 entry'. What is 'turn', or 'next MS': the entry is behind
 -- those whose turn it is, which should take the lock within MS milliseconds.
 --
--- state is that of rare.lua. now is TIME in microseconds. settle and isKind are functions of rare.lua.
-local function queueOperations(state, now, settle, isKind)
+-- state is that of rare.lua. now is TIME in microseconds. lastExpiry and isKind are functions of rare.lua.
+local function queueOperations(state, now, lastExpiry, isKind)
   local call, find, match, sub = redis.pcall, string.find, string.match, string.sub
   local HOST = 'redlockd:host:'
   local EXCLUSIVE, SHARED = '-', 'redlockd:shared'
@@ -70,7 +70,7 @@ local function queueOperations(state, now, settle, isKind)
   -- room returns how many more clients can hold a lock of this kind now.
   local function room(key, kind)
     local value = call('GET', key)
-    if type(value) == 'string' and isKind(value) and not settle(key) then
+    if type(value) == 'string' and isKind(value) and not lastExpiry(key) then
       value = false
     end
     if kind == EXCLUSIVE then
@@ -80,7 +80,7 @@ local function queueOperations(state, now, settle, isKind)
     elseif kind == SHARED then
       return LOOK
     end
-    return (tonumber(match(kind, '%d+$')) or 0) - (value and #call('ZRANGE', key .. '\0m', 0, -1) or 0)
+    return (tonumber(match(kind, '%d+$')) or 0) - (value and call('ZCOUNT', key .. '\0m', string.format('(%.0f', math.floor(now / 1000)), '+inf') or 0)
   end
 
   -- heldElsewhere tells whether an entry for several names cannot have all others of them now. The

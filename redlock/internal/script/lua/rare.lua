@@ -23,6 +23,8 @@ local function rareOperations(state)
   -- How many holders of a shared lock WHO shows. Many clients may ask at once, and the
   -- daemon reads all of their replies at once.
   local FEW = 100
+  -- How many expired members of a shared lock an operation removes.
+  local CUT = 32
   local FEWER = 10 -- how many DESCRIBE shows, of many locks at once
   -- How far a counter may be raised ahead of this node's TIME, in microseconds (52 weeks):
   -- the word of one other node must not bring it near to LIMIT.
@@ -41,7 +43,7 @@ local function rareOperations(state)
   local function shown(value) return sub(value, 1, SHOWN) end
 
   -- left returns the milliseconds until an instant.
-  local function left(instant) return math.min(instant - now, LONGEST) end
+  local function left(instant) return math.max(math.min(instant - now, LONGEST), 0) end
 
   -- after returns the instant at which a ttl that begins now has passed.
   local function after(ttl) return string.format('%.0f', now + ttl) end
@@ -55,21 +57,41 @@ local function rareOperations(state)
 
   -- Shared locks.
 
-  -- settle deletes the expired members, and makes the key expire with the last of the others.
-  -- It returns false if there are none: then it deletes the key. Its second result is an
-  -- error: a client that acquires or extends must not rely on the key then.
-  local function settle(key)
-    local set = key .. '\0m'
-    local gone = call('ZREMRANGEBYSCORE', set, '-inf', after(0)) -- also of this millisecond: PEXPIREAT would delete
-    local last = call('ZRANGE', set, -1, -1, 'WITHSCORES')
-    if last[2] then
-      local done, also = call('PEXPIREAT', key, last[2]), call('PEXPIREAT', set, last[2])
-      return true, type(gone) == 'table' and gone or type(done) == 'table' and done or type(also) == 'table' and also or nil
-    elseif last.err then -- a foreign client wrote to it
-      return true, last
+  -- A member is in both sets of a key, so it is removed from both, and deleted with the key.
+  local function remove(key, ...) return call('ZREM', key .. '\0m', ...), call('ZREM', key .. '\0s', ...) end
+  local function drop(key, ...) return call('DEL', key .. '\0m', key .. '\0s', ...) end
+
+  -- prune removes expired members, but not more than CUT: a call that adds one removes more, so
+  -- they do not pile up.
+  local function prune(key)
+    local gone = call('ZRANGE', key .. '\0m', '-inf', after(0), 'BYSCORE', 'LIMIT', 0, CUT)
+    if gone[1] then
+      remove(key, unpack(gone))
     end
-    call('DEL', key)
-    return false
+  end
+
+  -- lastExpiry returns when the last member of a key expires. If none is left, it deletes the key and
+  -- returns nil. The second result is an error, because a foreign client wrote to it.
+  local function lastExpiry(key)
+    local last = call('ZRANGE', key .. '\0m', -1, -1, 'WITHSCORES')
+    if last.err then
+      return 0, last
+    elseif last[2] and tonumber(last[2]) > now then -- not in this millisecond: PEXPIREAT would delete
+      return last[2]
+    end
+    drop(key, key)
+  end
+
+  -- settle makes the key expire with the last of its members. It returns an error, or nil: a client
+  -- that acquires must not rely on the key then.
+  local function settle(key)
+    prune(key)
+    local last, err = lastExpiry(key)
+    for _, each in ipairs(last and not err and {key, key .. '\0m', key .. '\0s'} or {}) do
+      local done = call('PEXPIREAT', each, last)
+      err = err or type(done) == 'table' and done or nil
+    end
+    return err
   end
 
   local function isMember(key, token)
@@ -93,29 +115,39 @@ local function rareOperations(state)
     return reply
   end
 
+  -- placeOf returns the place with which a token of a semaphore begins. Readers have no place.
+  local function placeOf(token, kind) return tonumber(kind ~= SHARED and string.match(token, '^%d+') or 0) end
+
+  -- freeAfter returns the first place after the given one that nobody has; nil: there is none. Each
+  -- place has one holder at most, so the places up to a limit are all taken if they have so many holders.
+  local function freeAfter(place, key, slots)
+    local low, high = place, slots + 1
+    while high - low > 1 do
+      local middle = math.floor((low + high) / 2)
+      if call('ZCOUNT', key .. '\0s', place + 1, middle) == middle - place then
+        low = middle
+      else
+        high = middle
+      end
+    end
+    return high <= slots and high or nil
+  end
+
   -- placeHolder returns nil if no other token has the place with which this one begins.
   -- Otherwise it shows that token, when the first of all members expires, and a free place.
   local function placeHolder(key, token, kind)
-    local members = call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
-    if members.err then
-      return members
+    prune(key)
+    local place, slots = placeOf(token, kind), tonumber(string.match(kind, '%d+$'))
+    local there = call('ZRANGE', key .. '\0s', place, place, 'BYSCORE', 'LIMIT', 0, 1)
+    if there.err or not there[1] or there[1] == token then
+      return there.err and there or nil
     end
-    local place, slots = tonumber(string.match(token, '^%d+')), tonumber(string.match(kind, '%d+$'))
-    local taken, refusal = {}, nil
-    for i = 1, #members, 2 do
-      local slot = tonumber(string.match(members[i], '^%d+'))
-      if slot == place and members[i] ~= token then
-        refusal = {kind, left(members[2]), shown(members[i]), left(members[i + 1]), 0}
-      end
-      taken[slot or 0] = true
+    local score, first = call('ZSCORE', key .. '\0m', there[1]), call('ZRANGE', key .. '\0m', 0, 0, 'WITHSCORES')
+    if type(score) ~= 'string' or tonumber(score) <= now then -- it was not pruned yet
+      remove(key, there[1])
+      return type(score) == 'table' and score or nil
     end
-    for i = place, refusal and place + slots - 2 or 0 do
-      if not taken[i % slots + 1] then
-        refusal[5] = i % slots + 1
-        break
-      end
-    end
-    return refusal
+    return {kind, left(first[2]), shown(there[1]), left(score), freeAfter(place, key, slots) or freeAfter(0, key, place) or 0}
   end
 
   -- joinBlocker returns what keeps the token from sharing the key; nil: nothing.
@@ -125,7 +157,7 @@ local function rareOperations(state)
       return value
     elseif value and not isKind(value) then
       return {shown(value), call('PTTL', key)}
-    elseif value and not settle(key) then
+    elseif value and not lastExpiry(key) then
       value = false
     end
     if value and value ~= kind then
@@ -134,21 +166,21 @@ local function rareOperations(state)
     return value and kind ~= SHARED and placeHolder(key, token, kind) or nil
   end
 
-  -- addMember makes the token share the key. It returns an error, or nil.
+  -- addMember makes the token share the key. It returns an error, or nil. It takes the place first:
+  -- after an error, nobody else has it.
   local function addMember(key, token, kind, ttl)
     if not call('GET', key) then -- it was deleted: its earlier members lost the lock
-      call('DEL', key .. '\0m')
+      drop(key)
     end
-    local done = call('SET', key, kind, 'NX', 'PX', ttl)
-    if done and done.err then
-      return done
+    for _, step in ipairs({
+      {'SET', key, kind, 'NX', 'PX', ttl}, {'ZADD', key .. '\0s', placeOf(token, kind), token}, {'ZADD', key .. '\0m', 'GT', after(ttl), token},
+    }) do
+      local done = call(unpack(step))
+      if type(done) == 'table' and done.err then
+        return done
+      end
     end
-    done = call('ZADD', key .. '\0m', 'GT', after(ttl), token)
-    if type(done) == 'table' then
-      return done
-    end
-    local _, err = settle(key)
-    return err
+    return settle(key)
   end
 
   -- Fencing counters. A record is given by its number.
@@ -234,7 +266,7 @@ local function rareOperations(state)
   local queue -- the functions of queue.lua, once they are needed
 
   local function waiters()
-    queue = queue or queueOperations(state, t[1] * 1000000 + t[2], settle, isKind)
+    queue = queue or queueOperations(state, t[1] * 1000000 + t[2], lastExpiry, isKind)
     return queue
   end
 
@@ -279,16 +311,14 @@ local function rareOperations(state)
     elseif not isKind(value) then
       return type(value) == 'table' and value or {shown(value), call('PTTL', key)}
     end
-    return settle(key) and holder(key, value) or nil
+    return lastExpiry(key) and holder(key, value) or nil
   end
 
   -- callNext gives the turn to the next waiters.
   local function callNext(key) waiters().callNext(key) end
 
-  -- notifyWaiters calls the next waiters, if there are any. It also wakes those of daemons of
-  -- version 0.9.
+  -- notifyWaiters calls the next waiters, if there are any.
   local function notifyWaiters(key)
-    call('DEL', key .. '\0b')
     if haveWaiters(key) then
       callNext(key)
     end
@@ -308,7 +338,7 @@ local function rareOperations(state)
     if not isKind(value) then
       return fault(value) or 0
     end
-    local done = call('ZREM', key .. '\0m', token)
+    local done = remove(key, token)
     if done == 1 then
       settle(key)
       notifyWaiters(key)
@@ -409,9 +439,11 @@ local function rareOperations(state)
     elseif type(score) ~= 'string' or tonumber(score) <= now then
       return isForced(token) and -1 or 0
     end
-    call('PEXPIRE', key, ttl, 'GT') -- a node without memory lets a script write more that has written
+    for _, each in ipairs({key, key .. '\0m', key .. '\0s'}) do -- first: a node without memory lets a script write more that has written
+      local done = call('PEXPIREAT', each, after(ttl), 'GT')
+      err = err or type(done) == 'table' and done or nil
+    end
     local done = call('ZADD', key .. '\0m', 'GT', after(ttl), token)
-    local _, err = settle(key)
     return type(done) == 'table' and done or err or 1
   end
 
@@ -422,15 +454,19 @@ local function rareOperations(state)
     if value ~= token then
       return extend(key, token, ttl, value)
     end
-    local set, rest = key .. '\0m', call('PTTL', key)
+    local members, places, rest = key .. '\0m', key .. '\0s', call('PTTL', key)
     if type(rest) == 'table' then
       return rest
     end
     local expiry = after(math.max(ttl, rest))
-    for _, step in ipairs({{'DEL', set}, {'ZADD', set, expiry, token}, {'PEXPIREAT', set, expiry}, {'SET', key, SHARED, 'PXAT', expiry}}) do
+    drop(key)
+    for _, step in ipairs({
+      {'ZADD', members, expiry, token}, {'ZADD', places, 0, token}, {'PEXPIREAT', members, expiry}, {'PEXPIREAT', places, expiry},
+      {'SET', key, SHARED, 'PXAT', expiry},
+    }) do
       local done = call(unpack(step))
       if type(done) == 'table' and done.err then
-        call('DEL', set)
+        drop(key)
         return done
       end
     end
@@ -492,30 +528,34 @@ local function rareOperations(state)
     return 1 + waited
   end
 
-  -- holders shows up to a number of holders (-1: all), or that they are more; of a lock that
-  -- nobody holds, whose turn it is.
-  local function holders(key, most)
+  -- holders shows up to a number of holders, in the order of their places and tokens, after the given
+  -- token; of a lock that nobody holds, whose turn it is. Expired members that were not pruned yet are shown
+  -- with 0, because the next page begins after the last one.
+  local function holders(key, most, token)
     local value = call('GET', key)
     if type(value) == 'table' then
       return value
     elseif value and not isKind(value) then
       return {shown(value), call('PTTL', key)}
-    elseif not value or not settle(key) then
+    elseif not value or not lastExpiry(key) then
       local waiter, ms = waiters().turnLeft(key)
       return waiter and {TURN, ms, waiters().tokenOf(waiter), ms} or {}
     end
-    local reply, members = {value, call('PTTL', key)}, call('ZRANGE', key .. '\0m', 0, most, 'WITHSCORES')
-    if most >= 0 and #members > 2 * most then
-      return reply
+    prune(key)
+    local reply, all = {value, call('PTTL', key)}, nil
+    if value == SHARED then
+      all = call('ZRANGE', key .. '\0s', token == '' and '-' or '(' .. token, '+', 'BYLEX', 'LIMIT', 0, most)
+    else
+      all = call('ZRANGE', key .. '\0s', '(' .. placeOf(token, value), '+inf', 'BYSCORE', 'LIMIT', 0, most)
     end
-    for i = 1, #members, 2 do
-      reply[i + 2], reply[i + 3] = shown(members[i]), left(members[i + 1])
+    for i, one in ipairs(all) do
+      local score = call('ZSCORE', key .. '\0m', one)
+      reply[2 * i + 1], reply[2 * i + 2] = shown(one), type(score) == 'string' and left(score) or 0
     end
     return reply
   end
 
-  local function who(key) return holders(key, FEW) end
-  local function list(key) return holders(key, -1) end
+  local function who(key, arg) return holders(key, FEW, args[arg]) end
 
   local function raiseCounter(key, arg, record)
     return tooFar(record, tonumber(fenceOf(record))) or raiseIfHeld(key, args[arg], record)
@@ -593,15 +633,17 @@ local function rareOperations(state)
   end
 
   local function describe(key)
-    local reply = holders(key, FEWER)
+    local reply = holders(key, FEWER + 1, '')
     if reply.err then
       return reply
+    elseif #reply > 2 + 2 * FEWER then
+      reply = {reply[1], reply[2]}
     end
     return {reply, waiters().list(key)}
   end
 
   -- How many arguments each operation has, and which of them have a record.
-  local arguments = {a = 2, n = 1, s = 3, h = 3, e = 2, g = 2, u = 3, v = 2, r = 1, w = 0, l = 0, f = 1, p = 2, q = 3, z = 2, x = 2, i = 2, k = 2, d = 1, c = 0, y = 3, o = 0}
+  local arguments = {a = 2, n = 1, s = 3, h = 3, e = 2, g = 2, u = 3, v = 2, r = 1, w = 1, f = 1, p = 2, q = 3, z = 2, x = 2, i = 2, k = 2, d = 1, c = 0, y = 3, o = 0}
   local counted = {a = 1, n = 1, s = 1, h = 1, v = 1, f = 1, p = 1, q = 1}
 
   -- withdrawVotes replaces by an error the replies that count on counters that were not
@@ -621,7 +663,7 @@ local function rareOperations(state)
     extend = extend, leave = leave, callNext = callNext, enter = enter,
     taken = function(key, entry) waiters().taken(key, entry) end,
     operations = {
-      g = downgrade, u = exchange, v = confirm, w = who, l = list, f = raiseCounter, p = repair, q = repairShared,
+      g = downgrade, u = exchange, v = confirm, w = who, f = raiseCounter, p = repair, q = repairShared,
       z = noteForced, x = force,
       k = reenter, d = endWait, c = readCounters, y = scan, o = describe,
     },
