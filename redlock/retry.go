@@ -43,9 +43,9 @@ const (
 	foreignInterval = 250 * time.Millisecond
 	// nextLater is how much later than the waiter before it each of the next waiters asks when the
 	// holder's lease may have ended: the waiters before it may have ended, too.
-	nextLater = 300 * time.Millisecond
-	// askingWaiters is how many waiters ask then. Four, because nobody tells a waiter that those
-	// before it have left.
+	nextLater = 200 * time.Millisecond
+	// askingWaiters is how many waiters ask then. A node tells a waiter that becomes one of them: ASKING
+	// and LATER in queue.lua are the same two numbers.
 	askingWaiters = 4
 )
 
@@ -82,7 +82,7 @@ func (p *retryPolicy) next(err error, now time.Duration, position int) (delay ti
 // untilFree returns the time until the lock may be free for the request. polling is the delay if
 // the nodes do not call it.
 func (p *retryPolicy) untilFree(held *HeldError, polling time.Duration, position int) time.Duration {
-	left := RenewEntry + p.jitter(RenewEntry/8)
+	left := RenewEntry - p.jitter(RenewEntry/8)
 	switch held.TTL {
 	case 0: // the nodes that answered show different holders
 		left = polling
@@ -100,7 +100,7 @@ func (p *retryPolicy) untilFree(held *HeldError, polling time.Duration, position
 	case position <= askingWaiters:
 		return left + time.Duration(position-1)*nextLater
 	}
-	return RenewEntry + p.jitter(RenewEntry/8)
+	return RenewEntry - p.jitter(RenewEntry/8)
 }
 
 // isOver reports whether no further attempt may begin.

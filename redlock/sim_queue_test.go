@@ -90,7 +90,7 @@ func queueTest(t *testing.T, n int, held redlock.Request, body func(t *testing.T
 const nextHost = 300 * ms
 
 // The first in the queue is gone when the lock is released: the next host has the lock soon, and the
-// first one has it after that, if it lives. Guards the hint in callNext, and passOver.
+// first one has it after that, if it lives. Guards tellFollowing in callNext, and passOver.
 func TestFirstWaiterIsGone(t *testing.T) {
 	for what, gone := range map[string]func(*wire){
 		"its daemon was just killed": func(w *wire) { w.isCut.Store(true) },
@@ -342,4 +342,157 @@ func passedOverTest(t *testing.T, again bool) {
 		stop()
 		<-gone.done
 	}, w.through)
+}
+
+// lineTest makes a host hold x while n others wait for it, each over its own wire, in this order.
+func lineTest(t *testing.T, held redlock.Request, n int, body func(f *fleet, l *redlock.Lease, line []*hostWaiting)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 5)
+		defer f.closeSims()
+		f.open(longLeases)
+		defer f.q.Close()
+		f.q.Settle(t.Context())
+		f.delay(each(100*time.Microsecond), each(100*time.Microsecond))
+		l := f.acquire(held)
+		var line []*hostWaiting
+		for range n {
+			h := &hostWaiting{}
+			h.q = f.another(longLeases, h.wire.through)
+			h.q.Settle(t.Context())
+			ctx, stop := context.WithCancel(t.Context())
+			h.stop = stop
+			h.waiting = f.waitIn(ctx, h.q, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever})
+			time.Sleep(10 * ms)
+			line = append(line, h)
+		}
+		time.Sleep(100 * ms)
+		body(f, l, line)
+		for _, h := range line {
+			h.wire.isCut.Store(false)
+			h.stop()
+			<-h.done
+			h.q.Close()
+		}
+	})
+}
+
+// hostWaiting is a host with one waiter.
+type hostWaiting struct {
+	*waiting
+	q    *redlock.Quorum
+	wire wire
+	stop context.CancelFunc // ends the wait
+}
+
+// whileOthersDie is how soon the next live host has a free lock after up to three hosts before it died.
+const whileOthersDie = time.Second
+
+// Up to three hosts at the head of the queue die, and then the lock is released. Guards tellFollowing in
+// callNext.
+func TestFirstWaitersAreGone(t *testing.T) {
+	for n := 1; n <= 3; n++ {
+		for _, since := range []time.Duration{0, 3 * time.Second, 5 * time.Second} {
+			lineTest(t, exclusive, 8, func(f *fleet, l *redlock.Lease, line []*hostWaiting) {
+				for _, h := range line[:n] {
+					h.wire.isCut.Store(true)
+				}
+				time.Sleep(since)
+				at := f.now()
+				f.release(l)
+				line[n].wantAfter(name("release %v after %d died", since, n), at, 0, whileOthersDie)
+				line[n].lease.BeginRelease()
+				line[n+1].wantAfter("the next release", line[n].granted, 0, whileOthersDie)
+			})
+		}
+	}
+}
+
+// The host that has just got the lock dies together with those that are next. The others had not asked
+// since the queue was longer. Guards tellFollowing in callNext.
+func TestHolderAndNextWaitersDie(t *testing.T) {
+	for n := 1; n <= 3; n++ {
+		for _, used := range []time.Duration{5 * ms, 400 * ms} {
+			lineTest(t, exclusive, 9, func(f *fleet, l *redlock.Lease, line []*hostWaiting) {
+				f.release(l)
+				for _, h := range line[:4] {
+					<-h.done
+					time.Sleep(used)
+					h.lease.BeginRelease()
+				}
+				holder := line[4]
+				<-holder.done
+				for _, h := range line[4 : 4+n] {
+					h.wire.isCut.Store(true)
+				}
+				line[4+n].wantAfter(name("deadline, %d died, %v a grant", n, used), holder.lease.Deadline(), 0, whileOthersDie)
+			})
+		}
+	}
+}
+
+// Waiters at the head stop waiting while the lock is held, one after the other or together, and then
+// the holder's host dies. Guards tellFollowing in leave.
+func TestFirstWaitersLeft(t *testing.T) {
+	held := redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true}
+	for _, left := range []int{3, 4, 6} {
+		for _, apart := range []time.Duration{0, 30 * ms} {
+			lineTest(t, held, left+1, func(f *fleet, l *redlock.Lease, line []*hostWaiting) {
+				for _, h := range line[:left] {
+					h.stop()
+					time.Sleep(apart)
+				}
+				time.Sleep(100 * ms)
+				f.q.Close()
+				line[left].wantAfter(name("deadline, %d left", left), l.Deadline(), 0, whileOthersDie)
+			})
+		}
+	}
+}
+
+// More hosts are gone than a call looks at. Guards tellFollowing in callNext: not next.
+func TestManyWaitersAreGone(t *testing.T) {
+	lineTest(t, exclusive, 1, func(f *fleet, l *redlock.Lease, line []*hostWaiting) {
+		for i := range 100 {
+			for _, sim := range f.sims {
+				sim.Do("ZADD", "redlock:x\x00q", name("%d", i+1), name("gone%d - 50 token", i))
+			}
+		}
+		at := f.now()
+		f.release(l)
+		line[0].wantAfter("release behind 100 hosts that are gone", at, 0, whileOthersDie)
+	})
+}
+
+// The first reader's host dies before its turn. The readers that are too many for one call get the lock
+// nevertheless. Guards tellFollowing in callNext.
+func TestReadersBehindAFirstThatIsGone(t *testing.T) {
+	lineTest(t, exclusive, 0, func(f *fleet, l *redlock.Lease, _ []*hostWaiting) {
+		w := &wire{}
+		gone, other := f.another(longLeases, w.through), f.another(longLeases)
+		defer gone.Close()
+		defer other.Close()
+		gone.Settle(f.Context())
+		other.Settle(f.Context())
+		reader := redlock.Request{Name: "x", TTL: time.Minute, Wait: redlock.Forever, Shared: true}
+		ctx, stop := context.WithCancel(f.Context())
+		defer w.isCut.Store(false)
+		defer stop()
+		first := f.waitIn(ctx, gone, reader)
+		time.Sleep(10 * ms)
+		var readers []*waiting
+		for range 150 {
+			readers = append(readers, f.wait(other, reader))
+		}
+		time.Sleep(100 * ms)
+		w.isCut.Store(true)
+		at := f.now()
+		f.release(l)
+		for i, r := range readers {
+			r.wantAfter(name("release: reader %d", i+2), at, 0, whileOthersDie)
+		}
+		w.isCut.Store(false)
+		stop()
+		<-first.done
+	})
 }

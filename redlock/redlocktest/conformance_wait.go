@@ -275,7 +275,7 @@ func checkCalled(p *probe) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
 	p.expectMessages("a release", a, "a", "turn k")
 	p.expectMessages("a release", b, "b", "next k")
-	p.expectMessages("a release", c, "c")
+	p.expectMessages("a release: the first two may be gone", c, "c", "next k")
 	p.expectTurn("a release", "k", "a")
 	p.expectGranted("the first waiter", p.takes("a"))
 	p.expectMessages("a grant", b, "b")
@@ -429,6 +429,10 @@ func checkEndWait(p *probe) {
 	p.expectVote(number(1), p.ballot(opEndWait("k", exclusiveEntry("c"))))
 	p.expectVote(number(1), p.ballot(opEndWait("k", exclusiveEntry("c")))) // again
 	p.expectQueue("the last waiter left", "k", "a", "b")
+	p.expectMessages("the last waiter left", b, "b")
+	p.wait(opAcquire("k", "t", minute), exclusiveEntry("before"), 0, 1)
+	p.expectVote(number(1), p.ballot(opEndWait("k", exclusiveEntry("before"))))
+	p.expectMessages("the first waiter left, and the lock is held", b, "b", "next k")
 	p.vote(p.ballot(opRelease("k", "mine")))
 	p.expectMessages("a release", b, "b", "next k")
 	releases := scriptCall(luaScript(p, "ballot").SHA, "", "0", opEndWait("k", exclusiveEntry("a")))
@@ -500,7 +504,7 @@ func checkReadersCalled(p *probe) {
 	p.expectMessages("the first reader", inboxes["a"], "a", "turn k")
 	p.expectMessages("the second reader", inboxes["b"], "b", "turn k")
 	p.expectMessages("the writer", inboxes["w"], "w", "next k")
-	p.expectMessages("the reader behind it", inboxes["c"], "c")
+	p.expectMessages("the reader behind it", inboxes["c"], "c", "next k")
 	take := func(host string, ticket int64) redlock.Reply {
 		return p.do(p.ballot(opJoinShared("k", "token-"+host, minute), opEnter("k", sharedEntry(host), ticket))...).Array[0]
 	}
@@ -515,18 +519,19 @@ func checkReadersCalled(p *probe) {
 func checkManyReadersCalled(p *probe) {
 	p.admit()
 	p.hold("mine")
-	last := p.listen("r69")
+	following, last := p.listen("r64"), p.listen("r69")
 	for i := range 70 {
 		host := fmt.Sprintf("r%02d", i)
 		p.wait(opJoinShared("k", "token-"+host, minute), sharedEntry(host), int64(i+1), int64(min(i+1, 65)))
 	}
 	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expectMessages("a release", following, "r64", "next k")
 	p.expectMessages("a release", last, "r69")
 	for i := range 6 {
 		host := fmt.Sprintf("r%02d", i)
 		p.do(p.ballot(opJoinShared("k", "token-"+host, minute), opEnter("k", sharedEntry(host), 9))...)
 	}
-	p.expectMessages("six readers share the lock", last, "r69", "turn k")
+	p.expectMessages("six readers share the lock", last, "r69", "next k", "next k", "next k", "next k", "turn k")
 }
 
 func checkSlotCalls(p *probe) {
@@ -542,6 +547,7 @@ func checkSlotCalls(p *probe) {
 	p.vote(p.ballot(opRelease("k", "1 one")))
 	p.expectMessages("one slot is free", a, "a", "turn k")
 	p.expectMessages("one slot is free", b, "b", "next k")
+	p.expectMessages("one slot is free: the first two may be gone", c, "c", "next k")
 	p.expectOvertakes("a client that does not wait", simredis.KindTurn, "a", p.vote(p.ballot(opJoin("k", "1 x", slots2, minute))))
 	p.vote(p.ballot(opRelease("k", "2 two")))
 	p.expectMessages("two slots are free", b, "b", "turn k")

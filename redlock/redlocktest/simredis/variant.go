@@ -95,8 +95,8 @@ var edits = map[Variant][]edit{
 	TurnNeverPasses: {{1, `if who and (till <= now or not call('ZSCORE', key .. '\0q', who)) then`, `if who and not call('ZSCORE', key .. '\0q', who) then`}},
 	PlaceLost:       {{1, `done = call('ZADD', queue, ticket, entry)`, `done = call('ZADD', queue, 'NX', ticket, entry)`}},
 	EntryStays: {
-		{1, `local first, _, kind = turnOf(key) == entry, parse(entry)
-    remove(key, entry)`, `local first, _, kind = turnOf(key) == entry, parse(entry)`},
+		{1, `local _, kind = parse(entry)
+    remove(key, entry)`, `local _, kind = parse(entry)`},
 	},
 	EndWaitIgnored: {{1, `if waiters().leave(key, args[arg]) then
       callNext(key)
@@ -105,7 +105,7 @@ var edits = map[Variant][]edit{
 	TicketsIgnored: {{1, `done = call('ZADD', queue, ticket, entry)`, `done = call('ZADD', queue, 'NX', string.format('%.0f', now), entry)`}},
 	DeadHostCalled: {{1, `if not host or call('EXISTS', HOST .. host) ~= 1 then`, `if not host then`}},
 	ReenterIgnored: {{1, `local function reenter(key, arg) return waiters().enter(key, args[arg], args[arg + 1]) end`, `local function reenter() return 0 end`}},
-	NextNotTold:    {{1, `in ipairs({next or passed[1], next and passed[1]}) do`, `in ipairs({}) do`}},
+	NextNotTold:    {{1, `tellFollowing(key, before, before + ASKING - 1, left)`, ``}},
 	CalledTwice:    {{1, `if given or i > 1 then`, `if true then`}},
 	CountHolders: {{1, `if there.err or not there[1] or there[1] == token then`, `if call('ZCOUNT', key .. '\0m', '-inf', '+inf') < slots then
       return nil

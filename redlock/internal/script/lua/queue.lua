@@ -17,7 +17,8 @@
 -- names, \0 and each key follow, sorted.
 --
 -- A message has the parts 'what \0 key \0 entry'. What is 'turn', or 'next MS': the entry is behind
--- those whose turn it is, which should take the lock within MS milliseconds.
+-- those whose turn it is, or the lock is held. If it is not called within MS milliseconds, all before
+-- it may be gone, and it should ask.
 --
 -- state is that of rare.lua. now is TIME in microseconds. lastExpiry and isKind are functions of rare.lua.
 local function queueOperations(state, now, lastExpiry, isKind)
@@ -29,11 +30,15 @@ local function queueOperations(state, now, lastExpiry, isKind)
   local HOST_TTL = 3500
   -- How long a queue lasts without a waiter that enters: a waiter enters again three times as often.
   local QUEUE_TTL = 60000
-  -- How many entries at the head of a queue a call looks at.
-  local LOOK = 64
+  -- How many entries at the head of a queue a call looks at, and how often it looks at as many more if
+  -- the hosts of all of them are gone.
+  local LOOK, MORE = 64, 16
   -- How often an entry for several names is passed over before the key is reserved for it although
   -- another of its names is held, and how many turns the reservation lasts.
   local PASSES, RESERVED = 16, 20
+  -- How many entries after the callees are told when to ask, and how many milliseconds after each
+  -- other: all before them may be gone. See askingWaiters in retry.go.
+  local ASKING, LATER = 4, 200
   -- How far a ticket may be ahead of TIME, in microseconds.
   local AHEAD = 1000000
 
@@ -107,24 +112,31 @@ local function queueOperations(state, now, lastExpiry, isKind)
   -- and how many more of their kind could have the lock. It removes entries of hosts that are gone.
   local function callees(key)
     local list, passed, left, kind = {}, {}, 0, nil
-    for _, entry in ipairs(call('ZRANGE', key .. '\0q', 0, LOOK - 1)) do
-      local host, its = parse(entry)
-      if not host or call('EXISTS', HOST .. host) ~= 1 then
-        call('ZREM', key .. '\0q', entry)
-        call('ZREM', key .. '\0p', entry)
-      else
-        local held, before = heldElsewhere(key, entry, its)
-        if held and (before or passes(key, entry) < PASSES) then
-          passed[#passed + 1] = entry
+    for _ = 1, MORE do
+      local gone = 0
+      for _, entry in ipairs(call('ZRANGE', key .. '\0q', 0, LOOK - 1)) do
+        local host, its = parse(entry)
+        if not host or call('EXISTS', HOST .. host) ~= 1 then
+          call('ZREM', key .. '\0q', entry)
+          call('ZREM', key .. '\0p', entry)
+          gone = gone + 1
         else
-          if not kind then
-            kind, left = its, room(key, its)
+          local held, before = heldElsewhere(key, entry, its)
+          if held and (before or passes(key, entry) < PASSES) then
+            passed[#passed + 1] = entry
+          else
+            if not kind then
+              kind, left = its, room(key, its)
+            end
+            if its ~= kind or left < 1 then
+              return list, entry, passed, left, kind
+            end
+            list[#list + 1], left = entry, left - 1
           end
-          if its ~= kind or left < 1 then
-            return list, entry, passed, left, kind
-          end
-          list[#list + 1], left = entry, left - 1
         end
+      end
+      if gone < LOOK then
+        break
       end
     end
     return list, nil, passed, left, kind
@@ -135,8 +147,15 @@ local function queueOperations(state, now, lastExpiry, isKind)
     call('PUBLISH', HOST .. parse(entry), what .. '\0' .. key .. '\0' .. entry)
   end
 
-  -- callNext gives the turn to the entries that can have the lock now, and notifies them and the
-  -- next one. If it is the first one's turn already, that one was notified.
+  -- tellFollowing tells the entries of these ranks when to ask: the first one in ms milliseconds.
+  local function tellFollowing(key, from, to, ms)
+    for i, entry in ipairs(call('ZRANGE', key .. '\0q', from, to)) do
+      notify(key, entry, string.format('next %.0f', math.max(ms, 1) + LATER * (i - 1)))
+    end
+  end
+
+  -- callNext gives the turn to the entries that can have the lock now, and notifies them and those
+  -- that follow. If it is the first one's turn already, that one was notified.
   local function callNext(key)
     local list, next, passed = callees(key)
     if #list == 0 then
@@ -144,6 +163,9 @@ local function queueOperations(state, now, lastExpiry, isKind)
       if passed[1] then -- it may be the turn of a client for another of its names that does not take it
         local _, _, lasts = parse(passed[1])
         notify(key, passed[1], string.format('next %.0f', 3 * lasts))
+      end
+      if not next then -- those that callees has looked at are gone, or cannot have the lock
+        tellFollowing(key, #passed, #passed + ASKING - 1, 1)
       end
       return
     end
@@ -162,9 +184,12 @@ local function queueOperations(state, now, lastExpiry, isKind)
         notify(key, entry, 'turn')
       end
     end
-    for _, entry in ipairs({next or passed[1], next and passed[1]}) do
-      notify(key, entry, string.format('next %.0f', math.max((till - now) / 1000, 1)))
+    local left = math.max((till - now) / 1000, 1)
+    if passed[1] then
+      notify(key, passed[1], string.format('next %.0f', left))
     end
+    local before = #list + #passed
+    tellFollowing(key, before, before + ASKING - 1, left)
     for _, entry in ipairs(passed) do
       call('ZADD', key .. '\0p', passes(key, entry) + 1, entry)
       call('PEXPIRE', key .. '\0p', QUEUE_TTL)
@@ -302,20 +327,30 @@ local function queueOperations(state, now, lastExpiry, isKind)
     return removed
   end
 
-  -- leave removes an entry whose client waits no longer. It returns whether the entry was there.
+  -- leave removes an entry whose client waits no longer. It returns whether the entry was there. If
+  -- the lock is held, those that become one of the first are told when it ends: its holder may be gone.
   local function leave(key, entry)
+    local rank = call('ZRANK', key .. '\0q', entry)
     call('ZREM', key .. '\0p', entry)
-    return remove(key, entry)
+    local removed, ttl = remove(key, entry), call('PTTL', key)
+    if type(rank) == 'number' and rank < ASKING and type(ttl) == 'number' and ttl >= 0 then
+      local first = call('ZRANGE', key .. '\0m', 0, 0, 'WITHSCORES') -- of those that share it
+      ttl = first[2] and tonumber(first[2]) - now / 1000 or ttl
+      tellFollowing(key, rank, ASKING - 1, ttl + LATER * rank)
+    end
+    return removed
   end
 
   -- taken removes an entry whose client has this node's vote now. It keeps the passes: without a
   -- quorum, the client gives the vote back and enters again. Otherwise the nodes would count from
   -- different instants, and would never reserve the key at the same time. Readers that were too many
-  -- for one call are called when the first one has the lock.
+  -- for one call are called when the first one has the lock. If the first one is gone, one of those
+  -- that were told when to ask has it, in nobody's turn.
   local function taken(key, entry)
-    local first, _, kind = turnOf(key) == entry, parse(entry)
+    local who = turnOf(key)
+    local _, kind = parse(entry)
     remove(key, entry)
-    if first and kind == SHARED and #call('ZRANGE', key .. '\0q', LOOK - 1, LOOK - 1) > 0 then
+    if kind == SHARED and (not who or who == entry and #call('ZRANGE', key .. '\0q', LOOK - 1, LOOK - 1) > 0) then
       callNext(key)
     end
   end
