@@ -161,17 +161,14 @@ func (q *Quorum) abandon(t *target, token tokens, placed *node.NodeSet) {
 	q.call(q.releaseCall(t, token, placed, nil, now), now)
 }
 
-// flushKey is appended to the prefix. The key belongs to no lock.
-const flushKey = "redlockd:nothing"
-
 // Flush waits until the nodes have executed all earlier calls, such as the releases of failed
-// attempts. It waits for at most the node timeout, or until ctx is done. It is for processes that
-// end without Close.
+// attempts. Then they skip the waiters of this process: their turns would pass unused. Flush waits for
+// at most the node timeout, or until ctx is done. It is for processes that end without Close.
 func (q *Quorum) Flush(ctx context.Context) {
 	b := q.newBallot("flush", ballot.IsGrant)
 	b.WaitsForAll = true
-	nothing := script.Operation{Op: script.Release, Key: q.options.Prefix + flushKey, Token: newToken(Holder{})}
-	q.call(node.Call{Op: b.Op, Ops: append(b.Ask(1), nothing), Placed: &node.NodeSet{}, Voter: b}, q.clock()) // each lane sends it after all earlier calls
+	alive := script.Operation{Op: script.Release, Key: q.waiters.Quit(), Token: node.HostAlive}
+	q.call(node.Call{Op: b.Op, Ops: append(b.Ask(1), alive), Placed: &node.NodeSet{}, Voter: b}, q.clock()) // each lane sends it after all earlier calls
 	q.await(ctx, b)
 }
 

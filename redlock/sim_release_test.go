@@ -345,3 +345,17 @@ func TestFlush(t *testing.T) {
 		f.sims[2].Resume()
 	})
 }
+
+// A process that ends without Close leaves its waiters in the queues. The nodes skip them at once. Guards
+// Flush: Waiters.Quit.
+func TestFlushedWaitersAreSkipped(t *testing.T) {
+	lineTest(t, exclusive, 5, func(f *fleet, l *redlock.Lease, line []*hostWaiting) {
+		for _, h := range line[:4] {
+			h.q.Flush(f.Context())
+			h.wire.isCut.Store(true)
+		}
+		at := f.now()
+		f.release(l)
+		line[4].wantAfter("release", at, 0, soonAfter)
+	})
+}

@@ -21,7 +21,7 @@ func (l *Lane) appendLook() {
 	l.session.needsLook, l.session.needsRights, l.lookHasRights = false, false, l.session.needsRights && !l.node.Embedded
 	l.lookIsShort, l.session.isShort = l.session.isShort, false
 	l.lookTurn = l.admission.NextTurn()
-	l.lookShowsHost = !l.waiters.IsEmpty()
+	l.lookShowsHost = l.waiters.showsHost()
 	defer l.appendReport()
 	defer l.appendAlive()
 	l.appendCommand("TIME")
@@ -53,7 +53,7 @@ func (l *Lane) appendLook() {
 // old value.
 func (l *Lane) appendAlive() {
 	if l.lookShowsHost {
-		l.appendCommand("SET", hostChannel+l.waiters.Host, "1", "PX", hostAlive, "GET")
+		l.appendCommand("SET", hostChannel+l.waiters.Host, HostAlive, "PX", hostTTL, "GET")
 	}
 }
 
@@ -66,8 +66,12 @@ func (l *Lane) readAlive(reply *redis.Reply) {
 	}
 }
 
-// hostAlive is for how many milliseconds a host counts as alive: HOST_TTL in queue.lua.
-const hostAlive = "3500"
+const (
+	// HostAlive is the value of the key that shows that a process lives: see enter in queue.lua.
+	HostAlive = "1"
+	// hostTTL is for how many milliseconds a host counts as alive: HOST_TTL in queue.lua.
+	hostTTL = "3500"
+)
 
 // fileCommands returns commands like those in the node's append-only file. Their key belongs to
 // no lock, but has the rights of locks' keys.

@@ -20,6 +20,7 @@ type Waiters struct {
 	mu      sync.Mutex // guards the fields below; no other mutex is taken while it is held
 	waiting map[string]*Waiter
 	joined  uint64 // how many waiters have joined so far
+	quit    bool   // this process ends
 }
 
 // Waiter is one request that waits for a lock, or for several at once.
@@ -75,11 +76,20 @@ func (b *Waiters) Leave(w *Waiter) {
 	delete(b.waiting, w.Entry)
 }
 
-// IsEmpty reports whether no request of this host waits.
-func (b *Waiters) IsEmpty() bool {
+// showsHost reports whether the nodes are told that this process lives: requests of it wait.
+func (b *Waiters) showsHost() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.waiting) == 0
+	return len(b.waiting) > 0 && !b.quit
+}
+
+// Quit makes the lanes no longer tell the nodes that this process lives. It returns the key that says
+// so there, which has the value HostAlive.
+func (b *Waiters) Quit() (key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.quit = true
+	return hostChannel + b.Host
 }
 
 func (b *Waiters) find(entry string) *Waiter {

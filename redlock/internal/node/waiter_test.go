@@ -130,7 +130,7 @@ func TestEntryOfSeveralNames(t *testing.T) {
 
 // A host counts as alive for equally long after it entered a queue and after a look at the node.
 func TestHostsLiveEquallyLong(t *testing.T) {
-	if !strings.Contains(script.Ballot.Source, "local HOST_TTL = "+hostAlive+"\n") {
-		t.Errorf("queue.lua has another HOST_TTL than hostAlive, %s ms", hostAlive)
+	if !strings.Contains(script.Ballot.Source, "local HOST_TTL = "+hostTTL+"\n") {
+		t.Errorf("queue.lua has another HOST_TTL than hostTTL, %s ms", hostTTL)
 	}
 }

@@ -330,10 +330,13 @@ local function queueOperations(state, now, lastExpiry, isKind)
   -- leave removes an entry whose client waits no longer. It returns whether the entry was there. If
   -- the lock is held, those that become one of the first are told when it ends: its holder may be gone.
   local function leave(key, entry)
-    local rank = call('ZRANK', key .. '\0q', entry)
+    local rank
+    for i, one in ipairs(call('ZRANGE', key .. '\0q', 0, ASKING - 1)) do
+      rank = one == entry and i - 1 or rank
+    end
     call('ZREM', key .. '\0p', entry)
     local removed, ttl = remove(key, entry), call('PTTL', key)
-    if type(rank) == 'number' and rank < ASKING and type(ttl) == 'number' and ttl >= 0 then
+    if rank and type(ttl) == 'number' and ttl >= 0 then
       local first = call('ZRANGE', key .. '\0m', 0, 0, 'WITHSCORES') -- of those that share it
       ttl = first[2] and tonumber(first[2]) - now / 1000 or ttl
       tellFollowing(key, rank, ASKING - 1, ttl + LATER * rank)
