@@ -65,7 +65,7 @@ func (c *Client) leaseFromCheck(ctx context.Context, cl *call) (*Lease, error) {
 		}
 		return own, nil
 	}
-	l := &Lease{c: c, name: cl.lockName, id: id, base: ctx, hold: HoldPID, isTakenElsewhere: true}
+	l := &Lease{c: c, name: cl.lockName, id: id, base: ctx, hold: HoldPID, isTakenElsewhere: true, lateCheck: defaultLateCheck}
 	l.setGrant(&cl.reply)
 	if len(cl.req.Names) > 1 {
 		l.names = slices.Clone(cl.req.Names)

@@ -63,8 +63,10 @@ type Lease struct {
 	longestValidity time.Duration // the longest that an answer gave since the ttl was requested
 	maxHoldEnd      time.Duration // a deadline from here on is caused by WithMax; 0: no bound
 	lateUntil       time.Duration // until then, a process that was stopped waits for the daemon's answer; 0: it does not
+	lateBy          time.Duration // how late the timer was then
 	cause           error         // why it ended: ErrUnlocked or a loss; nil while it is held
 	timer           *time.Timer
+	tickDue         time.Duration   // when it should fire
 	checking        bool            // a CHECK of the timer is under way
 	maybeKept       bool            // RESUME was refused, but the daemon may keep it for the connection
 	release         releaseState    // what is left to be released
@@ -114,14 +116,16 @@ func (l *Lease) Guard() time.Duration {
 }
 
 // Validity returns how long the lease is still held, as far as this process knows. It is 0 after
-// the end. It uses CLOCK_BOOTTIME, so a suspension of the host counts.
+// the end, and while this process waits for the daemon's answer because it was stopped for long. It
+// uses CLOCK_BOOTTIME, so a suspension of the host counts.
 func (l *Lease) Validity() time.Duration {
+	now := l.c.clock()
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	if l.cause != nil {
+	if l.cause != nil || now >= l.contextEnd() {
 		return 0
 	}
-	return max(0, l.deadline-l.c.clock())
+	return l.deadline - now
 }
 
 // Context returns a context that ends with the lease. On a loss it ends before the deadline, by the
@@ -130,7 +134,9 @@ func (l *Lease) Validity() time.Duration {
 // the same context.
 //
 // A timer does not run while the host is suspended. After a suspension the context ends when the
-// daemon reports the loss, or at the latest after half of the remaining validity.
+// daemon reports the loss, or at the latest after half of the remaining validity. If this process was
+// stopped (Ctrl-Z, SIGSTOP) until the time was over, the context ends when the daemon has said that the
+// lease is lost, or has not answered for 2 s: see WithLateCheck.
 func (l *Lease) Context() context.Context {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()

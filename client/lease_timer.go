@@ -43,7 +43,8 @@ func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 	}
 	expired := l.cause == nil && l.contextEnd() <= now
 	if l.cause == nil && !expired {
-		l.timer = time.AfterFunc(l.nextTickLocked(now), l.onTimer) // end stops it; onTimer does not block
+		tick := l.nextTickLocked(now)
+		l.timer, l.tickDue = time.AfterFunc(tick, l.onTimer), now+tick // end stops it; onTimer does not block
 	}
 	l.c.mu.Unlock()
 	if err := l.endedError(ipc.VerbLock); err != nil { // LOST came with the grant
@@ -92,12 +93,18 @@ func (l *Lease) nextTickLocked(now time.Duration) time.Duration {
 	return rest
 }
 
+// resetTimerLocked has the timer fire after d. The caller holds mu.
+func (l *Lease) resetTimerLocked(now, d time.Duration) {
+	l.tickDue = now + d
+	l.timer.Reset(d)
+}
+
 // onTimer does what is due when the timer fires, and sets it for the next time.
 func (l *Lease) onTimer() {
 	c, now := l.c, l.c.clock()
 	do := func() {}
 	c.mu.Lock()
-	switch first := l.lateUntil == 0; {
+	switch {
 	case l.release == releaseAtDeadline:
 		l.release = releaseSent
 		do = func() { c.spawn(l.postUnlock) }
@@ -107,13 +114,9 @@ func (l *Lease) onTimer() {
 			l.checking = true
 			do = l.postCheck
 		}
-		l.timer.Reset(l.nextTickLocked(now))
-	case !l.isLateLocked(now):
-		do = l.expire
-	case first:
-		do = l.postCheck
+		l.resetTimerLocked(now, l.nextTickLocked(now))
 	default:
-		l.timer.Reset(l.lateUntil - now)
+		do = l.timeUpLocked(now)
 	}
 	c.mu.Unlock()
 	do()
@@ -123,36 +126,36 @@ func (l *Lease) onTimer() {
 // run.
 func (l *Lease) endIfDue() {
 	now := l.c.clock()
+	do := func() {}
 	l.c.mu.Lock()
-	due, first := l.cause == nil && now >= l.contextEnd(), l.lateUntil == 0
-	late := due && l.isLateLocked(now)
-	l.c.mu.Unlock()
-	switch {
-	case late && first:
-		l.postCheck()
-	case due && !late:
-		l.expire()
+	if l.cause == nil && now >= l.contextEnd() {
+		do = l.timeUpLocked(now)
 	}
+	l.c.mu.Unlock()
+	do()
 }
 
-// lateTolerance is the largest delay of a timer that does not mean that the process was stopped.
-const lateTolerance = 250 * time.Millisecond
+const (
+	// defaultLateCheck is the default of WithLateCheck. After a suspension of the host, the daemon needs
+	// time, too.
+	defaultLateCheck = 2 * time.Second
+	// lateTolerance is the largest delay of a timer that does not mean that the process was stopped.
+	lateTolerance = 250 * time.Millisecond
+)
 
-// isLateLocked reports whether the end of the lease was missed because this process was stopped, and the
-// daemon still has time to answer. The first call sets that time, and sets the timer to its end.
-// The caller holds mu.
-func (l *Lease) isLateLocked(now time.Duration) bool {
-	if l.lateCheck == 0 || l.hold == HoldTTL || l.timer == nil {
-		return false
+// timeUpLocked returns what to do at the end of a lease that is not known to be extended. If the timer is
+// late, because this process was stopped, the daemon may have extended the lease all the time: CHECK
+// asks it, and the lease ends if no answer comes in time. The caller holds mu.
+func (l *Lease) timeUpLocked(now time.Duration) func() {
+	switch late := now - l.tickDue; {
+	case l.timer != nil && late >= lateTolerance && l.lateCheck > 0 && l.hold != HoldTTL:
+		l.lateBy, l.lateUntil = late, now+l.lateCheck
+		l.resetTimerLocked(now, l.lateCheck)
+		return l.postCheck
+	case now < l.lateUntil:
+		return func() {}
 	}
-	if l.lateUntil == 0 {
-		if now < l.contextEnd()+lateTolerance {
-			return false
-		}
-		l.lateUntil = now + l.lateCheck
-		l.timer.Reset(l.lateCheck)
-	}
-	return now < l.lateUntil
+	return l.expire
 }
 
 // expire ends a lease that the daemon has not reported as lost.
@@ -168,10 +171,12 @@ func (l *Lease) expire() {
 // expiredError returns the cause if the lease ended without a report of the daemon.
 func (l *Lease) expiredError() *Error {
 	l.c.mu.Lock()
-	guard, atBound, why := l.guard, l.maxHoldEnd > 0 && l.deadline >= l.maxHoldEnd, l.c.connErr
+	lateBy, guard, atBound, why := l.lateBy, l.guard, l.maxHoldEnd > 0 && l.deadline >= l.maxHoldEnd, l.c.connErr
 	l.c.mu.Unlock()
-	text := "redlockd hangs, or could not extend it, or this process was stopped (Ctrl-Z, SIGSTOP)"
+	text := "redlockd hangs, or could not extend it"
 	switch {
+	case lateBy > 0 && why == nil:
+		return lostError(l.name, fmt.Sprintf("this process was stopped for %v (Ctrl-Z, SIGSTOP), and redlockd did not answer within %v after that", lateBy.Round(time.Millisecond), l.lateCheck), nil)
 	case l.hold == HoldTTL:
 		return lostError(l.name, fmt.Sprintf("its ttl ends in less than the guard of %v, and Extend was not called", guard), nil)
 	case atBound:
@@ -199,7 +204,7 @@ func (l *Lease) retryCheck() {
 	defer l.c.mu.Unlock()
 	l.checking = false
 	if l.cause == nil && l.timer != nil && l.lateUntil == 0 {
-		l.timer.Reset(max(0, l.nextTickLocked(now)))
+		l.resetTimerLocked(now, max(0, l.nextTickLocked(now)))
 	}
 }
 
@@ -254,10 +259,10 @@ func (l *Lease) extendDeadline(r *ipc.Response, ttl time.Duration) {
 	l.daemonGuard = duration(r, "guard")
 	l.setGuardLocked(duration(r, "ttl"))
 	if now < l.contextEnd() {
-		l.lateUntil = 0
-	}
-	if l.timer != nil && l.lateUntil == 0 { // nil: it was resumed before Lock returned
-		l.timer.Reset(max(0, l.nextTickLocked(now)))
+		l.lateUntil, l.lateBy = 0, 0
+		if l.timer != nil { // nil: it was resumed before Lock returned
+			l.resetTimerLocked(now, l.nextTickLocked(now))
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -153,11 +154,12 @@ func TestHoldTTLEndsByItself(t *testing.T) {
 	})
 }
 
-// The timer stops while the host is suspended. When it fires, the lease ends at once.
+// The timer stops while the host is suspended. When it fires, the lease ends at once if the daemon is
+// not to be asked.
 func TestSuspendedHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
-		l := d.lock(c, "job", "abc")
+		l := d.lock(c, "job", "abc", WithLateCheck(0))
 		d.slept.Store(int64(time.Hour))
 		if got := l.Validity(); got != 0 {
 			t.Errorf("validity %v after an hour of sleep, want 0", got)
@@ -190,8 +192,10 @@ func TestSuspendedHostAndDaemonThatHangs(t *testing.T) {
 		l := d.lock(c, "job", "abc")
 		d.expectTagged("CHECK lease=abc")
 		d.slept.Store(int64(time.Hour))
+		d.expectTagged("CHECK lease=abc")
+		d.at("the second CHECK", checkAfter+(overAfter-checkAfter)/2)
 		<-l.Context().Done()
-		d.at("the end of the lease", checkAfter+(overAfter-checkAfter)/2)
+		d.at("the end of the lease", checkAfter+(overAfter-checkAfter)/2+defaultLateCheck)
 		d.expectTagged("UNLOCK lease=abc")
 	})
 }
@@ -502,7 +506,7 @@ func TestNoPermitForChecksAndUnlocks(t *testing.T) {
 	})
 }
 
-// WithLateCheck: a process was stopped until its lease had ended by its own clock. It asks the
+// A process was stopped until its lease had ended by its own clock. It asks the
 // daemon before it ends the lease, and waits a bounded time for the answer. If the daemon has
 // extended the lease, the lease goes on.
 func TestLateCheck(t *testing.T) {
@@ -513,18 +517,21 @@ func TestLateCheck(t *testing.T) {
 	}{
 		"kept":    {grant("", "job", "abc", time.Minute, ttl)[2:], true, 0},
 		"lost":    {"ERR LOST lease=abc reason=quorum : no quorum", false, 0},
-		"too old": {grant("", "job", "abc", 0, ttl)[2:], false, time.Second},
-		"silent":  {"", false, time.Second},
+		"too old": {grant("", "job", "abc", 0, ttl)[2:], false, defaultLateCheck},
+		"silent":  {"", false, defaultLateCheck},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, d := dialScripted(t)
-				l := d.lock(c, "job", "abc", WithLateCheck(time.Second))
+				l := d.lock(c, "job", "abc")
 				d.expectTagged("CHECK lease=abc")
 				d.at("first CHECK", checkAfter)
 				d.slept.Add(int64(time.Minute - overAfter)) // as if the process had been stopped
 				tag := d.expectTagged("CHECK lease=abc")
 				d.at("the timer", checkAfter+2*time.Second)
+				if left := l.Validity(); left != 0 {
+					t.Errorf("the lease is valid for %v before the answer, want 0", left)
+				}
 				if test.reply != "" {
 					d.say(tag + " " + test.reply)
 				}
@@ -538,6 +545,9 @@ func TestLateCheck(t *testing.T) {
 				<-l.Context().Done()
 				d.at("the end of the lease", checkAfter+2*time.Second+test.end)
 				want(t, "cause", endCause(l.Context()), ErrLost)
+				if text := endCause(l.Context()).Error(); test.end > 0 && !strings.Contains(text, "this process was stopped for") {
+					t.Errorf("the cause is %q, want that the process was stopped", text)
+				}
 			})
 		})
 	}

@@ -95,7 +95,7 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 	if err := checkNames(verb, names); err != nil {
 		return nil, err
 	}
-	l := &Lease{c: c, name: strings.Join(names, ","), base: ctx}
+	l := &Lease{c: c, name: strings.Join(names, ","), base: ctx, lateCheck: defaultLateCheck}
 	if len(names) > 1 {
 		l.names = slices.Clone(names)
 	}

@@ -73,11 +73,11 @@ func WithGuard(guard time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Guard, ipc.OptGuard, "guard", guard, 1) }
 }
 
-// WithLateCheck is for a process that may be stopped (Ctrl-Z, SIGSTOP) or suspended for longer than
-// a lease is valid. When the process continues, the Client asks the daemon before it ends the
-// lease, for at most the given time. If the daemon has extended the lease without interruption, the
-// lease goes on. If the lock was lost, the context ends with the daemon's answer or after that
-// time. Until then the work may run without the lock. Default: the context ends at once.
+// WithLateCheck sets how long a process that was stopped (Ctrl-Z, SIGSTOP) or suspended waits for the
+// daemon's answer. When it continues, and the lease's time is over by its own clock, the Client asks the
+// daemon. If the daemon has extended the lease without interruption, the lease goes on. If the lock was
+// lost, the context ends with the daemon's answer or after that time. Until then the work may run
+// without the lock, and Validity is 0. With 0 the context ends at once. Default: 2 s.
 func WithLateCheck(most time.Duration) Option {
 	return func(cl *call) { cl.lease.lateCheck = most }
 }

@@ -5,8 +5,10 @@
 // gets the grant of the first.
 'use strict'
 const { randomBytes } = require('node:crypto')
+const fs = require('node:fs')
 const net = require('node:net')
 const { performance } = require('node:perf_hooks')
+const { StringDecoder } = require('node:string_decoder')
 const { clearTimeout, setTimeout } = require('node:timers') // as they are now: a test may replace the global ones later
 
 const wire = require('./wire.js')
@@ -26,6 +28,8 @@ const minPause = 10 // between two attempts to connect
 const maxPause = 1000
 const maxUnwritten = 1 << 20 // bytes that stay unwritten if the daemon does not read
 const longest = 2 ** 31 - 1 // of a timer
+const lateTolerance = 250 // a timer that is later means that this process was stopped, or did not return to its event loop
+const lateCheck = 2000 // how long the daemon is then awaited before a lease is lost
 
 // The daemon bounds the requests in flight on one connection (4,096 by default). Locks may wait for
 // long, and must leave room for the requests that end their wait.
@@ -46,6 +50,8 @@ const unlocksNow = 'unlock now'
 const strayLock = Symbol('stray LOCK')
 const stray = Symbol('stray')
 
+const room = Buffer.alloc(1 << 16)
+const never = new Int32Array(new SharedArrayBuffer(4))
 const turn = Promise.resolve() // unlike process.nextTick, tests cannot replace it
 
 const ownedByLease = new Set(['CHECK', 'EXTEND', 'BEAT'])
@@ -112,7 +118,8 @@ class Core {
     this.why = new Unavailable('', 'not connected yet')
     this.bye = undefined // the timer that ends the connection after BYE
     this.refused = undefined // why the daemon closes a new connection
-    this.input = ''
+    this.input = '' // a line that is not complete
+    this.lines = [] // read, and not handled yet
     this.idPrefix = randomBytes(6).toString('hex') + '.'
     this.owners = 0
     this.settled = () => {} // close waits for a release
@@ -353,18 +360,19 @@ class Core {
     this.greeting = true
     this.refused = undefined
     this.input = ''
+    this.lines = []
     this.out = ''
     this.tags.clear()
     let isConnected = false
     let failure
-    socket.setEncoding('utf8')
+    this.decoder = new StringDecoder('utf8')
     socket.on('connect', () => {
       isConnected = true
       this.links++
       this.greetedAt = clock()
       socket.write('@0 HELLO 1\n')
     })
-    socket.on('data', (text) => this.socket === socket && this.data(text))
+    socket.on('data', (bytes) => this.socket === socket && this.data(this.decoder.write(bytes)))
     socket.on('error', (error) => (failure = error))
     socket.on('close', () => {
       if (this.socket !== socket) return // it was hung up
@@ -390,7 +398,8 @@ class Core {
     this.cancelTimer(this.bye)
     this.socket?.destroy()
     this.socket = undefined
-    this.out = ''
+    this.out = this.input = ''
+    this.lines = []
   }
 
   greeted({ tag, kind, code, fields, text }) {
@@ -509,13 +518,12 @@ class Core {
   }
 
   data(received) {
-    const lines = (this.input + received).split('\n')
-    this.input = lines.pop()
-    const { socket } = this
+    this.lines.push(...(this.input + received).split('\n'))
+    this.input = this.lines.pop()
     try {
-      for (const line of lines) {
+      while (this.lines.length > 0) { // a listener of a loss may call check, which reads more
+        const line = this.lines.shift()
         if (line) this.line(wire.parse(line))
-        if (socket !== this.socket) return // this connection is no longer used
       }
       if (this.input.length > wire.maxLine) throw new ProtocolError('a line does not end')
     } catch (error) {
@@ -642,9 +650,16 @@ class Core {
 
   // arm sets the timer to half of the time that is left: it does not run while the host is suspended.
   arm(lease, now) {
-    this.cancelTimer(lease._timer)
+    lease._lateUntil = 0
+    lease._lateCheck = undefined
     const left = endOf(lease) - now
-    lease._timer = this.after(left / 2 >= minCheck ? left / 2 : left, () => this.tick(lease))
+    this.tickAt(lease, now + (left / 2 >= minCheck ? left / 2 : left), now)
+  }
+
+  tickAt(lease, when, now) {
+    this.cancelTimer(lease._timer)
+    lease._tickDue = when
+    lease._timer = this.after(when - now, () => this.tick(lease))
   }
 
   tick(lease) {
@@ -656,7 +671,7 @@ class Core {
     }
     const left = endOf(lease) - now
     if (left <= 0) {
-      this.expire(lease)
+      this.timeUp(lease, now)
       return
     }
     if (left >= 2 * minCheck && lease._hold !== 'ttl' && this.link && !lease._checking && !lease._detached) {
@@ -666,13 +681,57 @@ class Core {
     this.arm(lease, now)
   }
 
+  // timeUp is called when the time of a lease is up, and it is not known to be extended. If the timer is
+  // late, the daemon may have extended it all the time, and is asked first.
+  timeUp(lease, now) {
+    const lateBy = now - lease._tickDue
+    if (!lease._lateCheck && lease._hold !== 'ttl' && this.link && lateBy >= lateTolerance) this.askLate(lease, now, lateBy)
+    if (now >= lease._lateUntil) this.expire(lease)
+  }
+
+  askLate(lease, now, lateBy) {
+    lease._lateBy = lateBy
+    lease._lateUntil = now + lateCheck
+    lease._lateCheck = this.about('CHECK', lease)
+    this.background(lease._lateCheck)
+    this.tickAt(lease, lease._lateUntil, now)
+  }
+
+  // confirm blocks, if the time of a lease is up, until the daemon has said whether it is still held.
+  confirm(lease) {
+    for (let now = clock(); !lease.cause && endOf(lease) <= now; now = clock()) {
+      this.timeUp(lease, now)
+      this.flush()
+      if (!lease.cause && !this.readNow()) this.expire(lease)
+    }
+  }
+
+  // readNow reads what the socket has, or waits for a millisecond, without the event loop. It returns
+  // false if there is no connection.
+  readNow() {
+    if (this.lines.length > 0) this.data('') // this is called by a listener
+    let bytes
+    try {
+      bytes = room.subarray(0, fs.readSync(this.socket?._handle?.fd ?? -1, room))
+    } catch (error) {
+      if (error.code !== 'EAGAIN') return false
+      Atomics.wait(never, 0, 0, 1)
+      return true
+    }
+    this.data(this.decoder.write(bytes))
+    return bytes.length > 0 // otherwise the event loop will find the end of the connection
+  }
+
   // expired returns the cause of a lease that ended without a report of the daemon.
   expired(lease) {
     const ms = Math.round(lease._guard)
-    let text = `lost: not confirmed ${ms} ms before its deadline: redlockd hangs, or could not extend it, or this process was stopped, or did not return to its event loop`
+    let text = `lost: not confirmed ${ms} ms before its deadline: redlockd hangs, or could not extend it`
     if (lease._hold === 'ttl') text = `lost: its ttl ends in less than the guard of ${ms} ms, and extend() was not called`
     else if (lease._bound && lease._deadline >= lease._bound) text = `lost: its maximum holding time ends in less than the guard of ${ms} ms`
     else if (!this.link) text = `lost: not confirmed ${ms} ms before its deadline: there is no connection: ${this.why.text}`
+    else if (lease._lateUntil) {
+      text = `lost: this process was stopped, or did not return to its event loop, for ${Math.round(lease._lateBy)} ms, and redlockd did not answer within ${lateCheck} ms after that`
+    }
     return new Lost(leaseName(lease), text)
   }
 
@@ -779,12 +838,11 @@ class Core {
       if (call.verb === 'EXTEND' && call.words.includes(' ttl=')) lease._ttl = lease._longest = 0
       const now = clock()
       this.extend(lease, fields, now)
-      if (endOf(lease) <= now) {
-        this.expire(lease)
-        call.error = lease.cause
-      } else {
-        this.arm(lease, now)
-      }
+      const took = performance.now() - call.started
+      if (endOf(lease) > now) this.arm(lease, now)
+      else if (call === lease._lateCheck && took >= lateTolerance) this.askLate(lease, now, took) // it was read late
+      else this.timeUp(lease, now)
+      call.error = lease.cause
     } else if (error.code === 'LOST') {
       this.lostByDaemon(lease, fields, text)
       call.error = lease.cause

@@ -3,8 +3,9 @@
 // A Client is one connection, for any number of locks; a process needs one. It connects when it is first
 // used, and reconnects and resumes its leases when redlockd restarts. A lease is lost if it cannot be
 // extended, or is revoked. Its signal is aborted before another client can hold the lock (by the guard, a
-// fifth of the ttl), even if redlockd hangs, but not while the event loop is blocked. A write that is
-// already in progress cannot be recalled: let the store refuse a fence smaller than one that it has seen.
+// fifth of the ttl), even if redlockd hangs, but not while the event loop is blocked. After that, the
+// client asks the daemon, which may have extended the lease all the time. A write that is already in
+// progress cannot be recalled: let the store refuse a fence smaller than one that it has seen.
 
 declare global {
   interface SymbolConstructor {
@@ -63,9 +64,12 @@ export interface Lease {
   readonly lost: boolean
   /** Why it ended; undefined while it is held. */
   readonly cause: RedlockdError | undefined
-  /** Throws Lost unless the lease is certainly held for longer than its guard. It reads the clock, and does not ask the daemon. */
+  /**
+   * Throws Lost unless the lease is certainly held for longer than its guard. It reads the clock. Only if
+   * the event loop was blocked until that time was over does it ask the daemon, and block for at most 2 s.
+   */
   check(): void
-  /** For how many milliseconds the lease is certainly held, unless it is extended. */
+  /** For how many milliseconds the lease is certainly held, unless it is extended; 0 from its guard before the deadline on. */
   remaining(): number
   /** Releases the lock. It rejects with Lost if the lease was lost before. */
   release(): Promise<void>

@@ -34,6 +34,10 @@ class Lease {
       _longest: 0, // the longest validity that an answer gave
       _bound: 0, // a deadline from here on is caused by max; 0: no bound
       _timer: undefined,
+      _tickDue: 0, // when the timer should fire
+      _lateUntil: 0, // the timer was late, and the daemon is awaited until then before the lease is lost
+      _lateBy: 0,
+      _lateCheck: undefined, // the CHECK that asks it
       _checking: false,
       _detached: false, // its connection has ended, and no other one has resumed it yet
       _unwatched: false, // a process holds it, and the connection that would report its loss has ended
@@ -60,12 +64,13 @@ class Lease {
   }
 
   check() {
+    this.#core.confirm(this)
     if (this.cause) throw wire.here(this.cause)
-    if (wire.clock() >= endOf(this)) throw this.#core.expired(this)
   }
 
   remaining() {
-    return this.cause ? 0 : Math.max(0, this._deadline - wire.clock() - wire.clockLag)
+    const now = wire.clock()
+    return this.cause || now >= endOf(this) ? 0 : this._deadline - now - wire.clockLag
   }
 
   async release() {

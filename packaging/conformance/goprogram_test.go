@@ -46,6 +46,10 @@ func runProgram() {
 			p.mu.Lock()
 			p.cancel[words[1]]()
 			p.mu.Unlock()
+		case "check":
+			p.all.Go(func() { p.check(words[1]) })
+		case "remaining":
+			say("remaining", words[1], strconv.FormatInt(p.lease(words[1]).Validity().Milliseconds(), 10))
 		case "onlost":
 			p.mu.Lock()
 			p.onLost[words[1]] = true
@@ -131,11 +135,22 @@ func (p *goProgram) lock(ctx context.Context, key, names string, options []strin
 	}
 }
 
-func (p *goProgram) release(key string) {
+func (p *goProgram) lease(key string) *client.Lease {
 	p.mu.Lock()
-	l := p.leases[key]
-	p.mu.Unlock()
-	if err := l.Unlock(context.Background()); err != nil {
+	defer p.mu.Unlock()
+	return p.leases[key]
+}
+
+func (p *goProgram) check(key string) {
+	if err := p.lease(key).Check(context.Background()); err != nil {
+		say("refused", key, code(err))
+		return
+	}
+	say("checked", key)
+}
+
+func (p *goProgram) release(key string) {
+	if err := p.lease(key).Unlock(context.Background()); err != nil {
 		say("refused", key, code(err))
 		return
 	}

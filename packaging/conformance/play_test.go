@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,13 +24,14 @@ type player struct {
 	program  *program
 	vars     map[string]string
 	ignored  map[string]bool
-	deadline time.Duration // the last one that the daemon named
+	always   map[string]step // what such requests are answered
+	deadline time.Duration   // the last one that the daemon named
 }
 
 // play plays the script at path.
 func play(t *testing.T, path string, on *program) {
 	d := startDaemon(t)
-	p := &player{t: t, at: "begin", daemon: d, vars: map[string]string{}, ignored: map[string]bool{}, program: on}
+	p := &player{t: t, at: "begin", daemon: d, vars: map[string]string{}, ignored: map[string]bool{}, always: map[string]step{}, program: on}
 	on.tell(p, "begin "+d.path)
 	for _, s := range readScript(t, path) {
 		p.at = s.at
@@ -70,6 +72,14 @@ func (p *player) do(s step) {
 		p.daemon.ahead.Store(int64(p.milliseconds(s.words[0])))
 	case "ignore":
 		p.ignored[s.words[0]] = true
+	case "always":
+		p.always[s.words[0]] = s
+	case "stop":
+		p.program.stop(p)
+	case "overdue":
+		time.Sleep(p.deadline - boottime.Exact())
+	case "continue":
+		p.program.signal(p, syscall.SIGCONT)
 	case "early":
 		if now := boottime.Exact(); now >= p.deadline {
 			p.fatalf("this came %v after the deadline", now-p.deadline)
@@ -200,26 +210,30 @@ func (p *player) hasOptions(got, want []string) bool {
 	return true
 }
 
-// request returns the next request that is not ignored.
+// request returns the next request that the script has to handle.
 func (p *player) request() string {
 	for {
 		line := p.connection().request(p)
 		if line == "" {
 			p.fatalf("the client closed the connection")
 		}
-		if !p.isIgnored(line) {
+		if !p.isHandled(line) {
 			return line
 		}
 	}
 }
 
-func (p *player) isIgnored(line string) bool {
-	for _, word := range splitWords(line) {
-		if !strings.HasPrefix(word, "@") {
-			return p.ignored[word]
+// isHandled reports whether the script has said earlier what to do with such a request, and does it.
+func (p *player) isHandled(line string) bool {
+	words := splitWords(line)
+	if len(words) > 1 && strings.HasPrefix(words[0], "@") {
+		if s, is := p.always[words[1]]; is {
+			p.connection().say(p, words[0]+" "+p.expand(s.words[1:]))
+			return true
 		}
+		words = words[1:]
 	}
-	return false
+	return len(words) > 0 && p.ignored[words[0]]
 }
 
 // expand returns a line of the daemon. "valid=600" is the ttl and the deadline of a lease that is
@@ -282,7 +296,7 @@ func (p *player) closed() {
 		switch line := p.conn.request(p); {
 		case line == "":
 			return
-		case !p.isIgnored(line):
+		case !p.isHandled(line):
 			p.fatalf("the daemon reads %q, want the end of the connection", line)
 		}
 	}

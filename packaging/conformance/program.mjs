@@ -52,6 +52,15 @@ const commands = {
   },
   lock: (...words) => void tasks.push(lock(...words)),
   cancel: (key) => waits[key].abort(),
+  check(key) {
+    try {
+      leases[key].check()
+      say('checked', key)
+    } catch (error) {
+      say('refused', key, code(error))
+    }
+  },
+  remaining: (key) => say('remaining', key, Math.round(leases[key].remaining())),
   onlost: (key) => void onLost.add(key),
   release: (key) => void tasks.push(release(key)),
   list: async () => say('listed', (await client.list()).length),

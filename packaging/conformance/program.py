@@ -74,6 +74,11 @@ def threads():
                 names, options = arguments(words[2:])
                 leases[key] = client.lock(*names, on_lost=functools.partial(lost, key), **options).acquire()
                 say("granted", key, f"fence={leases[key].fence}")
+            elif verb == "check":
+                leases[key].check()
+                say("checked", key)
+            elif verb == "remaining":
+                say("remaining", key, round(leases[key].remaining() * 1000))
             elif verb == "onlost":
                 on_lost[key] = functools.partial(release, key)
             elif verb == "release":
@@ -119,6 +124,14 @@ async def tasks():
             waits[words[0]] = loop.create_task(lock(words[0], words[1:]))
         elif verb == "cancel":
             waits[words[0]].cancel()
+        elif verb == "check":
+            try:
+                leases[words[0]].check()
+                say("checked", words[0])
+            except redlockd.Error as error:
+                say("refused", words[0], code(error))
+        elif verb == "remaining":
+            say("remaining", words[0], round(leases[words[0]].remaining() * 1000))
         elif verb == "onlost":
             on_lost[words[0]] = lambda key=words[0]: waits.update(lost=loop.create_task(release(key)))
         elif verb == "release":

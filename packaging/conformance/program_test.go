@@ -7,8 +7,11 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // program is a process that uses the client. It reads commands and prints what it sees.
@@ -58,17 +61,42 @@ func (p *program) tell(on *player, line string) {
 	}
 }
 
-// hear returns the next line that the program prints.
+// stop stops the program as Ctrl-Z does, and waits until it has stopped.
+func (p *program) stop(on *player) {
+	p.signal(on, syscall.SIGSTOP)
+	if err := unix.Waitid(unix.P_PID, p.command.Process.Pid, nil, unix.WSTOPPED, nil); err != nil {
+		on.fatalf("waitid: %v", err)
+	}
+}
+
+func (p *program) signal(on *player, signal syscall.Signal) {
+	if err := p.command.Process.Signal(signal); err != nil {
+		on.fatalf("%v to the program: %v", signal, err)
+	}
+}
+
+// hear returns the next line that the program prints. Meanwhile, it has on answer requests.
 func (p *program) hear(on *player) string {
-	select {
-	case line, ok := <-p.lines:
-		if !ok {
-			on.fatalf("the program ended")
+	var requests chan string
+	if len(on.always) > 0 {
+		requests = on.connection().requests
+	}
+	for giveUp := time.After(patience); ; {
+		select {
+		case line, ok := <-p.lines:
+			if !ok {
+				on.fatalf("the program ended")
+			}
+			return line
+		case line, ok := <-requests:
+			if !ok {
+				requests = nil // the end of the connection
+			} else if !on.isHandled(line) {
+				on.fatalf("the daemon reads %q, want no request", line)
+			}
+		case <-giveUp:
+			on.fatalf("the program prints nothing within %v", patience)
 		}
-		return line
-	case <-time.After(patience):
-		on.fatalf("the program prints nothing within %v", patience)
-		return ""
 	}
 }
 

@@ -153,11 +153,46 @@ test('loss', async () => {
   await isFree()
 })
 
-test('blocked event loop', async () => {
+const block = (ms) => {
+  for (const end = performance.now() + ms; performance.now() < end; );
+}
+
+test('a blocked event loop loses nothing that the daemon has kept', async () => {
   const lease = await c.lock(name, { ttl: 1500 })
-  const end = performance.now() + 1600
-  while (performance.now() < end);
+  block(1600)
+  assert.equal(lease.remaining(), 0)
+  lease.check() // blocks until the daemon has answered
+  assert.ok(lease.remaining() > 0)
+  block(1600)
+  await c.status() // the event loop asks
+  assert.ok(!lease.lost && lease.remaining() > 0)
+  await lease.release()
+})
+
+test('check after a blocked event loop finds a loss', async () => {
+  const lease = await c.lock(name, { ttl: 1500, max: 1000 })
+  let aborted = 0
+  lease.signal.addEventListener('abort', () => aborted++)
+  block(1600)
   assert.throws(() => lease.check(), Lost)
+  assert.deepEqual([aborted, lease.lost, lease.remaining()], [1, true, 0])
+})
+
+test('a listener of a loss may check another lease, late', async () => {
+  const lease = await c.lock(name, { ttl: 1500, max: 1000 })
+  const other = await c.lock(`${name}-b`, { ttl: 1500 })
+  const checked = new Promise((resolve) =>
+    lease.signal.addEventListener('abort', () => {
+      block(1600)
+      other.check()
+      resolve()
+    }),
+  )
+  const lists = Promise.all(Array.from({ length: 20 }, () => c.list()))
+  block(1600)
+  await checked
+  for (const list of await lists) assert.ok(list.some((line) => line.lock === `${name}-b`))
+  await other.release()
 })
 
 test('options', async () => {
