@@ -3,34 +3,34 @@ package locktable
 import "testing"
 
 // When a client's connection or process ends, its lease is kept, released or forgotten.
-func TestClientEndEffects(t *testing.T) {
+func TestClientEndDecides(t *testing.T) {
 	for _, test := range []struct {
 		end  ClientEnd
-		want Effects
+		want Ending
 	}{
 		{ClientEnd{}, Release},
 		{ClientEnd{Lingers: true}, Linger},
 		{ClientEnd{Cut: true}, LetExpire},
 		{ClientEnd{Cut: true, Lingers: true}, LetExpire},
-		{ClientEnd{Stopping: true}, 0},
-		{ClientEnd{Stopping: true, Cut: true}, 0},
-		{ClientEnd{Stopping: true, Lingers: true}, 0},
-		{ClientEnd{Outlives: true}, 0},
-		{ClientEnd{Outlives: true, Cut: true}, 0},
-		{ClientEnd{Outlives: true, Lingers: true}, 0},
-		{ClientEnd{Lost: true}, ReleaseRevoked | ForgetLoss},
-		{ClientEnd{Lost: true, Lingers: true}, ReleaseRevoked | ForgetLoss},
-		{ClientEnd{Lost: true, Cut: true}, ForgetLoss},
-		{ClientEnd{Lost: true, Stopping: true}, ForgetLoss},
-		{ClientEnd{Lost: true, Outlives: true}, ForgetLoss},
+		{ClientEnd{Stopping: true}, LeaveAlone},
+		{ClientEnd{Stopping: true, Cut: true}, LeaveAlone},
+		{ClientEnd{Stopping: true, Lingers: true}, LeaveAlone},
+		{ClientEnd{Outlives: true}, LeaveAlone},
+		{ClientEnd{Outlives: true, Cut: true}, LeaveAlone},
+		{ClientEnd{Outlives: true, Lingers: true}, LeaveAlone},
+		{ClientEnd{Lost: true}, EndRevoked},
+		{ClientEnd{Lost: true, Lingers: true}, EndRevoked},
+		{ClientEnd{Lost: true, Cut: true}, EndLoss},
+		{ClientEnd{Lost: true, Stopping: true}, EndLoss},
+		{ClientEnd{Lost: true, Outlives: true}, EndLoss},
 		{ClientEnd{Process: true}, Release},
 		{ClientEnd{Process: true, Lingers: true}, Linger},
 		{ClientEnd{Process: true, Stopping: true, Lingers: true}, Linger}, // the next daemon continues it
-		{ClientEnd{Process: true, Lost: true}, ReleaseRevoked | ForgetLoss},
-		{ClientEnd{Process: true, Lost: true, Stopping: true}, ForgetLoss},
+		{ClientEnd{Process: true, Lost: true}, EndRevoked},
+		{ClientEnd{Process: true, Lost: true, Stopping: true}, EndLoss},
 	} {
-		if got := test.end.Effects(); got != test.want {
-			t.Errorf("%+v: effects %b, want %b", test.end, got, test.want)
+		if got := test.end.Ending(); got != test.want {
+			t.Errorf("%+v: ending %d, want %d", test.end, got, test.want)
 		}
 	}
 }
@@ -39,8 +39,8 @@ func TestClientEndEffects(t *testing.T) {
 func TestNoReleaseWhileClientMayWork(t *testing.T) {
 	for bits := range 32 {
 		e := ClientEnd{Lost: bits&1 != 0, Lingers: bits&2 != 0, Cut: bits&4 != 0, Stopping: bits&8 != 0, Outlives: bits&16 != 0}
-		if got := e.Effects(); (e.Cut || e.Stopping) && got.Has(Release|Linger|ReleaseRevoked) {
-			t.Errorf("%+v: effects %b", e, got)
+		if got := e.Ending(); (e.Cut || e.Stopping) && (got == Release || got == Linger || got == EndRevoked) {
+			t.Errorf("%+v: ending %d", e, got)
 		}
 	}
 }

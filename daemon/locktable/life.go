@@ -53,7 +53,7 @@ const (
 	LastUnlock                   // all LOCKs that counted on it were unlocked
 	ClientIsGone                 // its client is gone, and linger= has passed
 	ProcessEnded                 // the process that held it has ended, after its loss
-	MinNotPassed                 // its release is due, and min= has not passed
+	MinNotPassed                 // nobody holds it any more, and min= has not passed
 	MinPassed                    // min= has passed
 	ReleaseBegun                 // its release is under way to the nodes
 	ReleaseRefused               // its release could not begin, because it was lost
@@ -68,24 +68,20 @@ const (
 type Effects uint32
 
 const (
-	StartHeartbeat   Effects = 1 << iota
-	SendLost                 // tell the client that the lease is lost
-	LogCut                   // log that the lease ended with a connection that the daemon cut
-	ReleaseRevoked           // release the names that FORCE did not take
-	ForgetLoss               // forget the loss as soon as other clients can get the lock: no client can ask about it
-	LetExpire                // stop extending it, so that it ends with the last deadline that its client was given
-	Linger                   // release it after linger=, unless a client resumes it
-	Release                  // release it, unless a client has resumed it
-	ReleaseUnclaimed         // release it when min= and the last deadline that its client was given have passed, unless a client resumes it
-	BeginRelease             // record the release, and begin it
-	LeaveAtDeadline          // let it leave the queue when other clients can get the lock
-	CountLoss                // count and log the loss
-	LeaveQueue               // take it out of the queue, so that the next waiters continue
-	CountHeldTime            // count in the metrics for how long its client held it
-	RememberLoss             // remember it for questions
-	LeaveProcess             // its process no longer holds it
-	DeleteRecord             // delete its record in the state file
-	DelayRelease             // begin the release later
+	StartHeartbeat  Effects = 1 << iota
+	SendLost                // tell the client that the lease is lost
+	LogCut                  // log that the lease ended with a connection that the daemon cut
+	ReleaseRevoked          // release the names that FORCE did not take
+	ForgetLoss              // forget the loss as soon as other clients can get the lock: no client can ask about it
+	BeginRelease            // record the release, and begin it
+	LeaveAtDeadline         // let it leave the queue when other clients can get the lock
+	CountLoss               // count and log the loss
+	LeaveQueue              // take it out of the queue, so that the next waiters continue
+	CountHeldTime           // count in the metrics for how long its client held it
+	RememberLoss            // remember it for questions
+	LeaveProcess            // its process no longer holds it
+	DeleteRecord            // delete its record in the state file
+	DelayRelease            // begin the release later
 
 	leaveClient // no client finds it by its names any more: Table.Apply does it
 	unregister  // remove it from the leases by id: Table.Apply does it
@@ -148,13 +144,13 @@ var steps = [eventCount][stateCount]step{
 	},
 	DeadlinePassed: {Lost: {to: Gone, do: LeaveQueue, rule: countKnown}},
 	LastUnlock:     {Held: {to: Releasing, do: BeginRelease}},
+	MinNotPassed:   {Held: {to: Kept, do: leaveClient | DelayRelease}},
 	ClientIsGone: {
 		Held: {to: Releasing, do: BeginRelease},
 		Lost: {rule: forget},
 		Gone: {rule: forget},
 	},
 	ProcessEnded:   inEachState(step{do: leaveClient}),
-	MinNotPassed:   {Releasing: {to: Kept, do: leaveClient | DelayRelease}},
 	MinPassed:      {Kept: {to: Releasing, do: BeginRelease}},
 	ReleaseBegun:   {Releasing: {do: LeaveQueue | CountHeldTime, rule: forget}},
 	ReleaseRefused: {Releasing: {to: Lost, rule: deleteForgotten}},
@@ -171,31 +167,34 @@ func inEachState(s step) (row [stateCount]step) {
 }
 
 // After returns the life of a lease after an event, and what must be done. It is the only place
-// where a life changes. hasConnection is whether a connection reports its loss.
-func (l Life) After(event Event, hasConnection bool) (Life, Effects) {
+// where a life changes. canAsk is whether a client can ask about its loss: a connection reports it, or a
+// process holds it.
+func (l Life) After(event Event, canAsk bool) (Life, Effects) {
 	s := steps[event][l.State]
 	if s.rule == tellOrForget {
-		if s.rule = tellLoss; !hasConnection {
+		if s.rule = tellLoss; !canAsk {
 			s.rule, s.do = 0, s.do|ForgetLoss
 		}
 	}
 	if s.to != Acquiring {
 		l.State = s.to
 	}
+	told := s.rule == tellGrant && l.Knows == MissesLoss || s.rule == tellLoss && l.Knows == KnowsGrant
+	switch {
+	case !told:
+	case canAsk:
+		l.Knows, s.do, s.rule = KnowsLoss, s.do|SendLost, remember
+	default:
+		l.Knows, s.do = KnowsLoss, s.do|SendLost|ForgetLoss
+	}
 	switch s.rule {
 	case tellGrant:
-		switch l.Knows {
-		case KnowsNothing:
+		if l.Knows == KnowsNothing {
 			l.Knows = KnowsGrant
-		case MissesLoss:
-			l.Knows, s.do = KnowsLoss, s.do|SendLost
 		}
 	case tellLoss:
-		switch l.Knows {
-		case KnowsNothing:
+		if l.Knows == KnowsNothing {
 			l.Knows = MissesLoss
-		case KnowsGrant:
-			l.Knows, s.do = KnowsLoss, s.do|SendLost
 		}
 	case ignoreLoss:
 		l.Knows = KnowsLoss
@@ -241,21 +240,32 @@ type ClientEnd struct {
 	Stopping bool // the daemon stops: the client can resume the lease with the next one
 }
 
-// Effects returns what must be done. It never releases the lease of a client that may still work.
-func (e ClientEnd) Effects() (do Effects) {
+// Ending is what becomes of a lease whose client is gone.
+type Ending uint8
+
+const (
+	LeaveAlone       Ending = iota // its ttl, its process, or the next daemon decides
+	EndLoss                        // it was lost: forget the loss as soon as other clients can get the lock
+	EndRevoked                     // the same, and its client has stopped: release the names that FORCE did not take
+	LetExpire                      // stop extending it, so that it ends with the last deadline that its client was given
+	Linger                         // release it after linger=, unless a client resumes it
+	Release                        // release it, unless a client has resumed it
+	ReleaseUnclaimed               // release it when min= and the last deadline that its client was given have passed, unless a client resumes it
+)
+
+// Ending decides what becomes of the lease. It never releases the lease of a client that may still work.
+func (e ClientEnd) Ending() Ending {
 	switch {
+	case e.Lost && !e.Outlives && !e.Cut && !e.Stopping:
+		return EndRevoked
 	case e.Lost:
-		if do = ForgetLoss; !e.Outlives && !e.Cut && !e.Stopping {
-			do |= ReleaseRevoked // because the client has stopped
-		}
+		return EndLoss
 	case !e.Process && (e.Outlives || e.Stopping):
-		return 0 // its ttl, its process, or the next daemon decides
+		return LeaveAlone
 	case e.Cut:
 		return LetExpire
 	case e.Lingers:
 		return Linger
-	default:
-		return Release
 	}
-	return do
+	return Release
 }

@@ -119,7 +119,9 @@ func (t *Table) Restore(l *Lease, by *Recorded) (replaced []*Lease) {
 	by.IsFree = by.IsFree || !open // its process has just ended
 	if by.Lost {
 		l.furthers = nil
-		l.Life = Life{State: Gone, Knows: KnowsLoss}
+		if l.Life = (Life{State: Gone, Knows: KnowsLoss}); !by.Reported {
+			l.Life.Knows = MissesLoss
+		}
 	} else {
 		t.chargeLease(l)
 	}
@@ -129,23 +131,24 @@ func (t *Table) Restore(l *Lease, by *Recorded) (replaced []*Lease) {
 	return replaced
 }
 
-// Settle returns what became due for a lease while no daemon ran.
-func (t *Table) Settle(l *Lease, by *Recorded) Due {
+// Settle returns what became due for a lease while no daemon ran, and what becomes of it if its client
+// is gone.
+func (t *Table) Settle(l *Lease, by *Recorded) (Due, Ending) {
 	switch {
-	case by.Lost && !by.Reported:
-		return Due{Effects: SendLost}
+	case l.Life.Knows == MissesLoss:
+		return t.Apply(l, GrantReported), LeaveAlone
 	case by.Lost && (by.IsFree || !l.HasClient()):
-		return t.Apply(l, Dropped)
+		return t.Apply(l, Dropped), LeaveAlone
 	case by.Lost:
-		return t.Apply(l, LossRemembered)
+		return t.Apply(l, LossRemembered), LeaveAlone
 	case by.Kept:
-		return Due{Effects: DelayRelease}
+		return Due{Effects: DelayRelease}, LeaveAlone
 	case by.IsFree:
-		return Due{Effects: ClientEnd{Process: true, Lingers: by.Lingers}.Effects()}
+		return Due{}, ClientEnd{Process: true, Lingers: by.Lingers}.Ending()
 	case !l.HasClient() && by.MinLeft:
-		return Due{Effects: ReleaseUnclaimed}
+		return Due{}, ReleaseUnclaimed
 	}
-	return Due{}
+	return Due{}, LeaveAlone
 }
 
 // EndedConns returns the connections that have ended, and those of the rest that do not continue and

@@ -44,12 +44,12 @@ func (s *tableSim) apply(p *simTask, l *simLease, event Event) Due {
 		delete(s.counts, l)
 	}
 	s.trace("lease %d: event %d, %v becomes %v, effects %b", l.number, event, before, l.Life, due.Effects)
-	s.perform(p, l, nil, due)
+	s.perform(p, l, due)
 	return due
 }
 
 // perform does what Host.perform of package session does.
-func (s *tableSim) perform(p *simTask, l *simLease, client *Client, due Due) {
+func (s *tableSim) perform(p *simTask, l *simLease, due Due) {
 	for do := due.Effects; do != 0; do &= do - 1 {
 		p.pause()
 		r := s.records[l.number]
@@ -66,30 +66,9 @@ func (s *tableSim) perform(p *simTask, l *simLease, client *Client, due Due) {
 			if r != nil {
 				r.Reported = true
 			}
-			if reporter == nil && !l.OfProcess {
-				s.forgetLater(p, l)
-			} else {
-				s.apply(p, l, LossRemembered)
-			}
 		case ForgetLoss:
 			s.forgetLater(p, l)
-		case LetExpire:
-			if l.minLeft(s.now) > 0 {
-				l.min = max(l.min, s.now+simTTL-l.grant.since)
-				s.releaseAbandoned(p, l, client)
-				break
-			}
-			s.loseSilently(p, l)
-		case Linger:
-			s.after(20*time.Millisecond, func(p *simTask) { s.releaseAbandoned(p, l, client) })
-		case ReleaseUnclaimed:
-			l.min = max(l.min, s.now+simTTL-l.grant.since)
-			l.cutUntil = s.now + simTTL
-			s.after(l.minLeft(s.now), func(p *simTask) { s.releaseAbandoned(p, l, client) })
-		case Release:
-			s.releaseAbandoned(p, l, client)
-		case BeginRelease:
-			s.beginRelease(p, l)
+		case BeginRelease: // endHold begins it
 		case LeaveAtDeadline:
 			if left := l.grant.Validity(); left > 0 && !l.grant.forced {
 				s.after(left, func(p *simTask) { s.apply(p, l, DeadlinePassed) })
@@ -139,13 +118,37 @@ func (s *tableSim) releaseWhenMinPassed(l *simLease) {
 			s.releaseWhenMinPassed(l)
 			return
 		}
-		s.withoutClient(p, l, s.apply(p, l, MinPassed))
+		s.withoutClient(p, l, s.endHold(p, l, MinPassed))
 	})
+}
+
+// endWithout does what Host.endWithout of package session does.
+func (s *tableSim) endWithout(p *simTask, l *simLease, client *Client, ending Ending) {
+	p.pause()
+	switch ending {
+	case EndRevoked, EndLoss:
+		s.forgetLater(p, l)
+	case LetExpire:
+		if l.minLeft(s.now) > 0 {
+			l.min = max(l.min, s.now+simTTL-l.grant.since)
+			s.releaseAbandoned(p, l, client)
+			break
+		}
+		s.loseSilently(p, l)
+	case Linger:
+		s.after(20*time.Millisecond, func(p *simTask) { s.releaseAbandoned(p, l, client) })
+	case ReleaseUnclaimed:
+		l.min = max(l.min, s.now+simTTL-l.grant.since)
+		l.cutUntil = s.now + simTTL
+		s.after(l.minLeft(s.now), func(p *simTask) { s.releaseAbandoned(p, l, client) })
+	case Release:
+		s.releaseAbandoned(p, l, client)
+	}
 }
 
 func (s *tableSim) releaseAbandoned(p *simTask, l *simLease, client *Client) {
 	if l.Holder() == client {
-		s.withoutClient(p, l, s.apply(p, l, ClientIsGone))
+		s.withoutClient(p, l, s.endHold(p, l, ClientIsGone))
 	}
 }
 
@@ -156,14 +159,23 @@ func (s *tableSim) withoutClient(p *simTask, l *simLease, due Due) {
 	}
 }
 
-// beginRelease keeps a lease with min=, or releases it.
-func (s *tableSim) beginRelease(p *simTask, l *simLease) {
-	if l.minLeft(s.now) > 0 && s.apply(p, l, MinNotPassed).Has(DelayRelease) {
-		if r := s.records[l.number]; r != nil {
-			r.Kept = true
-		}
-		return
+// endHold does what Host.endHold of package session does.
+func (s *tableSim) endHold(p *simTask, l *simLease, event Event) Due {
+	if l.minLeft(s.now) > 0 && l.Life.State == Held {
+		event = MinNotPassed
 	}
+	due := s.apply(p, l, event)
+	if r := s.records[l.number]; r != nil && due.Has(DelayRelease) {
+		r.Kept = true
+	}
+	if due.Has(BeginRelease) {
+		s.beginRelease(p, l)
+	}
+	return due
+}
+
+// beginRelease releases a lease, or passes it on.
+func (s *tableSim) beginRelease(p *simTask, l *simLease) {
 	if r := s.records[l.number]; r != nil && !r.Lost {
 		r.Released = true
 	}

@@ -116,7 +116,7 @@ func (s *tableSim) lock(p *simTask, a *simAsk) {
 	r := s.records[l.number]
 	r.conn, r.process, r.further = a.conn, a.process, slices.Clone(l.Furthers())
 	r.Conn, r.Granted, r.NeedsConn, r.OfProcess, r.Lingers = uint64(a.conn.number), true, !a.ttl && a.process == nil, a.process != nil, a.lingers
-	s.perform(p, l, nil, due)
+	s.perform(p, l, due)
 	if l.leaves == 0 { // else it was lost meanwhile, and other clients can have the lock
 		s.checkOrder(l)
 	}
@@ -190,7 +190,7 @@ func (s *tableSim) endUngranted(p *simTask, a *simAsk, l *simLease, err error) {
 	delete(s.counts, l)
 	l.failure, l.isDone = err, true
 	l.Holder().End(&l.Lease)
-	s.perform(p, l, nil, due)
+	s.perform(p, l, due)
 	a.answer(nil, err)
 }
 
@@ -300,7 +300,7 @@ func (s *tableSim) unlock(p *simTask, l *simLease, done func()) {
 		return
 	}
 	l.believed = false
-	s.apply(p, l, LastUnlock)
+	s.endHold(p, l, LastUnlock)
 }
 
 // resume moves a lease to another connection.
@@ -390,7 +390,7 @@ func (s *tableSim) endProcess(p *simTask, c *simConn) {
 
 func (s *tableSim) clientEnded(p *simTask, l *simLease, client *Client, end ClientEnd) {
 	end.Lost, end.Lingers = l.grant.err != nil, l.lingers
-	s.perform(p, l, client, Due{Effects: end.Effects()})
+	s.endWithout(p, l, client, end.Ending())
 	if end.Process && end.Lost {
 		s.apply(p, l, ProcessEnded)
 	}

@@ -100,7 +100,10 @@ func (s *tableSim) restore(p *simTask, restart *Restart) {
 		s.opened[number].Stored = false
 	}
 	for _, r := range continued {
-		s.perform(p, r.l, r.l.Holder(), s.table.Settle(&r.l.Lease, &r.Recorded))
+		client := r.l.Holder()
+		due, ending := s.table.Settle(&r.l.Lease, &r.Recorded)
+		s.perform(p, r.l, due)
+		s.endWithout(p, r.l, client, ending)
 	}
 	for _, a := range slices.Clone(s.asks) {
 		if !a.conn.ended {

@@ -36,8 +36,8 @@ type Due struct {
 // changes the life of a lease.
 func (t *Table) Apply(l *Lease, event Event) Due {
 	var due Due
-	l.Life, due.Effects = l.Life.After(event, l.reporter != nil)
-	if due.Has(BeginRelease | LeaveQueue | unregister) {
+	l.Life, due.Effects = l.Life.After(event, l.reporter != nil || l.OfProcess)
+	if due.Has(BeginRelease | DelayRelease | LeaveQueue | unregister) {
 		t.ForgetUnclaimed(l) // while it knows all LOCKs that count on it
 	}
 	if event == NotGranted || due.Has(LeaveQueue) {

@@ -99,14 +99,14 @@ func (h *heldLease) linger() time.Duration {
 // minLeft returns how long a lease stays taken at least, whatever its holder does; 0: it has no min=,
 // or that has passed.
 func (d *Host) minLeft(h *heldLease) time.Duration {
-	if h.delays == nil {
+	return locked(d, func() time.Duration { return d.minLeftLocked(h) })
+}
+
+func (d *Host) minLeftLocked(h *heldLease) time.Duration {
+	if h.delays == nil || h.delays.min == 0 {
 		return 0
 	}
-	minTaken := locked(d, func() time.Duration { return h.delays.min })
-	if minTaken == 0 {
-		return 0
-	}
-	return max(minTaken-(d.Clock()-h.lease.Since()), 0)
+	return max(h.delays.min-(d.Clock()-h.lease.Since()), 0)
 }
 
 // keepUntil keeps a lease, which has min=, taken at least until an instant, also after a restart.

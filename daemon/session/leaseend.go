@@ -39,7 +39,7 @@ func (d *Host) releaseWhenMinPassed(h *heldLease) {
 			d.releaseWhenMinPassed(h)
 			return
 		}
-		d.releasedWithoutClient(h, d.apply(h, locktable.MinPassed), "min passed")
+		d.releasedWithoutClient(h, d.endHold(h, locktable.MinPassed, 0, nil), "min passed")
 	})
 }
 
@@ -83,7 +83,34 @@ func (d *Host) processEnded(h *heldLease) {
 
 func (d *Host) clientEnded(h *heldLease, client *locktable.Client, end locktable.ClientEnd) {
 	end.Lingers = h.linger() > 0
-	d.perform(h, &performed{client: client, Due: locktable.Due{Effects: end.Effects()}})
+	d.endWithout(h, client, end.Ending())
+}
+
+// endWithout ends a lease whose client is gone.
+func (d *Host) endWithout(h *heldLease, client *locktable.Client, ending locktable.Ending) {
+	switch ending {
+	case locktable.LeaveAlone:
+	case locktable.EndRevoked:
+		h.releaseRevoked()
+		d.forgetLostLater(h)
+	case locktable.EndLoss:
+		d.forgetLostLater(h)
+	case locktable.LetExpire:
+		d.endCut(h, client)
+	case locktable.Linger:
+		since := d.Clock()
+		d.Journal.Lingering(h.number, since) // so that the next daemon continues it
+		d.lingerSince(h, client, since)
+	case locktable.Release:
+		d.releaseAbandoned(h, client)
+	case locktable.ReleaseUnclaimed:
+		d.timers.After(d.minLeft(h), func() { d.releaseAbandoned(h, client) })
+	}
+}
+
+// lingerSince releases a lease when linger= has passed since an instant.
+func (d *Host) lingerSince(h *heldLease, client *locktable.Client, since time.Duration) {
+	d.timers.After(since+h.linger()-d.Clock(), func() { d.releaseAbandoned(h, client) })
 }
 
 // endCut ends a lease of a connection that the daemon cut. Its client may work until the last
@@ -101,9 +128,38 @@ func (d *Host) endCut(h *heldLease, client *locktable.Client) {
 // the lease is released at the same time, it is not lost, and nothing is recorded.
 func (d *Host) letExpire(h *heldLease) {
 	if h.lease.LoseSilently(); h.lease.Reason() != "" {
-		d.recordLoss(h, h.lease)
-		d.apply(h, locktable.ExtensionsEnded)
+		d.lose(h, h.lease, locktable.ExtensionsEnded)
 	}
+}
+
+// holdEnd is what became of a lease that no client holds any more. It is zero if the event came too late.
+type holdEnd struct {
+	kept    time.Duration           // how long it stays taken (min=); 0: it does not
+	release *redlock.PendingRelease // its release, which has begun
+	err     error                   // its release cannot begin, because the lease was lost
+}
+
+// endHold applies the event after which no client holds a lease, unless may, which is called under mu,
+// refuses that (nil: it happens). With min=, the lease stays taken, and the keeper still extends it.
+// Otherwise its release begins: see release. The caller records that the lease is kept.
+func (d *Host) endHold(h *heldLease, event locktable.Event, by uint64, may func() bool) (u holdEnd) {
+	var due locktable.Due
+	d.mu.Lock()
+	if may == nil || may() {
+		if u.kept = d.minLeftLocked(h); u.kept > 0 && h.Life.State == locktable.Held {
+			event = locktable.MinNotPassed
+		}
+		due = d.table.Apply(&h.Lease, event)
+	}
+	d.mu.Unlock()
+	if !due.Has(locktable.DelayRelease) {
+		u.kept = 0
+	}
+	d.perform(h, due, nil)
+	if due.Has(locktable.BeginRelease) {
+		u.release, u.err = d.release(h, by)
+	}
+	return u
 }
 
 // releaseAbandoned releases a lease whose client is gone, unless another one has resumed it since, even
@@ -114,30 +170,24 @@ func (d *Host) releaseAbandoned(h *heldLease, client *locktable.Client) {
 	if d.Stopping.Load() {
 		return
 	}
-	var p performed
-	d.mu.Lock()
-	if h.Holder() == client {
-		p.Due = d.table.Apply(&h.Lease, locktable.ClientIsGone)
-	}
-	d.mu.Unlock()
-	d.perform(h, &p)
+	u := d.endHold(h, locktable.ClientIsGone, 0, func() bool { return h.Holder() == client })
 	reason := "connection ended"
 	if h.OfProcess {
 		reason = "process ended"
 	}
-	d.releasedWithoutClient(h, p, reason)
+	d.releasedWithoutClient(h, u, reason)
 }
 
 // releasedWithoutClient records and logs how the release of a lease without a client began, if it
 // did. If the lease turned out to be lost, it is forgotten, because no client can ask about it.
-func (d *Host) releasedWithoutClient(h *heldLease, p performed, reason string) {
+func (d *Host) releasedWithoutClient(h *heldLease, u holdEnd, reason string) {
 	switch {
-	case p.kept > 0:
+	case u.kept > 0:
 		d.Journal.Kept(h.number, 0)
-	case p.err != nil:
+	case u.err != nil:
 		d.forget(h)
-	case p.release != nil:
-		d.forgetWhenReleased(h, p.release)
+	case u.release != nil:
+		d.forgetWhenReleased(h, u.release)
 		d.Log.Debug("lease released: its client is gone", "lock", h.Waiter.Label(), "user", h.User, "pid", h.PID, "reason", reason)
 		d.logReleased(h, reason)
 	}

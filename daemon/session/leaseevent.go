@@ -3,51 +3,41 @@ package session
 import (
 	"cmp"
 	"errors"
-	"time"
 
 	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// performed is an event of a lease, with what perform has done.
-type performed struct {
-	locktable.Due                         // no effects: the event came too late, or nothing was due
-	client        *locktable.Client       // of the end of a client: which one; of a lease that a restart left: its Holder
-	lost          *redlock.Lease          // of a loss that redlock reported: heldLease.lease may not be set yet
-	by            uint64                  // the number of the UNLOCK that leads to the event; 0: there is none
-	lingers       time.Duration           // with Linger: since when (BootTime); 0: from now on
-	reported      time.Duration           // with ReleaseUnclaimed: the last deadline that the client was given
-	kept          time.Duration           // with BeginRelease: how long the lease stays taken (min=); 0: it does not
-	release       *redlock.PendingRelease // with BeginRelease: the release that has begun
-	err           error                   // with BeginRelease: the release cannot begin, because the lease was lost
-}
-
 // apply applies an event to a lease, and does all that is due after it. A function that must decide under
 // mu whether the event happens applies it itself, and calls perform.
-func (d *Host) apply(h *heldLease, event locktable.Event) (p performed) {
+func (d *Host) apply(h *heldLease, event locktable.Event) {
 	d.mu.Lock()
-	p.Due = d.table.Apply(&h.Lease, event)
+	due := d.table.Apply(&h.Lease, event)
 	d.mu.Unlock()
-	d.perform(h, &p)
-	return p
+	d.perform(h, due, nil)
 }
 
 // leaseLost handles the loss of a lease. The client gets LOST before the deadline, and before
 // anything that could block. The lease stays in the queue until the deadline, because its client
 // may still be stopping.
-func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
-	p := performed{lost: lease}
-	d.recordLoss(h, lease)
+func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) { d.lose(h, lease, locktable.WasLost) }
+
+// lose records that a lease ended without a release, and applies the event. The record comes first, and
+// so before a client is told: otherwise a daemon that starts again could tell it twice.
+func (d *Host) lose(h *heldLease, lease *redlock.Lease, event locktable.Event) {
+	h.lostAt.Store(int64(d.Clock()))
+	d.Journal.Lost(h.number, lease.Reason())
 	d.mu.Lock()
-	p.Due = d.table.Apply(&h.Lease, locktable.WasLost)
+	due := d.table.Apply(&h.Lease, event)
 	d.mu.Unlock()
-	d.perform(h, &p)
+	d.perform(h, due, lease)
 }
 
-// perform does the effects of an event, in their order. No mutex is held.
-func (d *Host) perform(h *heldLease, p *performed) {
-	for do := p.Effects; do != 0; do &= do - 1 {
+// perform does the effects of an event, in their order. No mutex is held. lost is the lease that ended
+// without a release, because heldLease.lease may not be set yet; nil after other events.
+func (d *Host) perform(h *heldLease, due locktable.Due, lost *redlock.Lease) {
+	for do := due.Effects; do != 0; do &= do - 1 {
 		switch do & -do {
 		case locktable.StartHeartbeat:
 			d.startHeartbeat(h)
@@ -59,37 +49,17 @@ func (d *Host) perform(h *heldLease, p *performed) {
 			h.releaseRevoked()
 		case locktable.ForgetLoss:
 			d.forgetLostLater(h)
-		case locktable.LetExpire:
-			d.endCut(h, p.client)
-		case locktable.Linger:
-			since := p.lingers
-			if since == 0 {
-				since = d.Clock()
-				d.Journal.Lingering(h.number, since) // so that the next daemon continues it
-			}
-			d.timers.After(since+h.linger()-d.Clock(), func() { d.releaseAbandoned(h, p.client) })
-		case locktable.Release:
-			d.releaseAbandoned(h, p.client)
-		case locktable.ReleaseUnclaimed:
-			// Its client may work until the last deadline that it was given.
-			d.keepUntil(h, p.reported)
-			d.timers.After(d.minLeft(h), func() { d.releaseAbandoned(h, p.client) })
-		case locktable.BeginRelease:
-			// With min= nobody holds the lease any more, and the keeper still extends it.
-			if p.kept = d.minLeft(h); p.kept == 0 || !d.apply(h, locktable.MinNotPassed).Has(locktable.DelayRelease) {
-				p.kept = 0
-				p.release, p.err = d.release(h, p.by)
-			}
+		case locktable.BeginRelease: // endHold begins it, because its caller needs the result
 		case locktable.LeaveAtDeadline:
 			// Until the deadline, other clients cannot get the lock, unless FORCE took it.
 			deadlinePassed := func() { d.apply(h, locktable.DeadlinePassed) }
-			if left := p.lostLease(h).Validity(); left > 0 && p.lostLease(h).Reason() != redlock.LostForced {
+			if left := lost.Validity(); left > 0 && lost.Reason() != redlock.LostForced {
 				d.timers.After(left, deadlinePassed)
 			} else {
 				deadlinePassed()
 			}
 		case locktable.CountLoss:
-			d.countLoss(h, p.lostLease(h))
+			d.countLoss(h, lost)
 		case locktable.LeaveQueue:
 			d.stopHeartbeat(h)
 			d.inQueue(&h.Waiter, func(q *locktable.Queue) { q.Leave(&h.Waiter, nil) })
@@ -98,7 +68,7 @@ func (d *Host) perform(h *heldLease, p *performed) {
 		case locktable.RememberLoss:
 			d.rememberLoss(h)
 		case locktable.LeaveProcess:
-			d.Processes.release(processOf(p.Process))
+			d.Processes.release(processOf(due.Process))
 		case locktable.DeleteRecord:
 			d.Journal.Forgotten(h.number, 0)
 		case locktable.DelayRelease:
@@ -107,20 +77,6 @@ func (d *Host) perform(h *heldLease, p *performed) {
 			d.releaseWhenMinPassed(h)
 		}
 	}
-}
-
-func (p *performed) lostLease(h *heldLease) *redlock.Lease {
-	if p.lost != nil {
-		return p.lost
-	}
-	return h.lease
-}
-
-// recordLoss records a loss before its event is applied, and so before a client is told: otherwise a
-// daemon that starts again could tell it twice.
-func (d *Host) recordLoss(h *heldLease, lease *redlock.Lease) {
-	h.lostAt.Store(int64(d.Clock()))
-	d.Journal.Lost(h.number, lease.Reason())
 }
 
 func (d *Host) countLoss(h *heldLease, lease *redlock.Lease) {
@@ -146,18 +102,12 @@ func (d *Host) expiryCause(h *heldLease, reason redlock.LostReason) error {
 	return errNotResumed
 }
 
-// reportLoss sends LOST, and remembers the loss for as long as the client may ask about it.
+// reportLoss sends LOST, if a connection reports the loss.
 func (d *Host) reportLoss(h *heldLease) {
-	s, lease := d.reporter(h), h.lease
-	if s != nil {
+	if s, lease := d.reporter(h), h.lease; s != nil {
 		s.sendLostEvent(h.Waiter.Names, lease.ID(), lease.Reason(), LostText[lease.Reason()])
 	}
 	d.Journal.LossReported(h.number)
-	if s == nil && !h.OfProcess {
-		d.forgetLostLater(h)
-	} else {
-		d.apply(h, locktable.LossRemembered)
-	}
 }
 
 func (s *session) sendLostEvent(names []string, lease string, reason redlock.LostReason, text string) {

@@ -44,7 +44,7 @@ func TestEveryEffectIsPerformed(t *testing.T) {
 					}
 				case *ast.SelectorExpr:
 					switch name := n.Sel.Name; {
-					case name == "Apply", name == "Settle" && isIdentSelector(n.X, "table"), name == "Grant" && isIdentSelector(n.X, "table"), name == "Effects" && isIdent(n.X, "end"):
+					case name == "Apply", name == "Settle" && isIdentSelector(n.X, "table"), name == "Grant" && isIdentSelector(n.X, "table"):
 						callers["effects"] = append(callers["effects"], decl.Name.Name)
 					case name == "perform":
 						callers[name] = append(callers[name], decl.Name.Name)
@@ -64,7 +64,7 @@ func TestEveryEffectIsPerformed(t *testing.T) {
 	if len(effects) == 0 || len(cases) != len(effects) {
 		t.Errorf("found the effects %v, and the cases %v", effects, cases)
 	}
-	if want := []string{"apply", "clientEnded", "endUngranted", "leaseLost", "releaseAbandoned", "settle", "settleGranted", "undoLock"}; !slices.Equal(sorted(callers["perform"]), want) || !slices.Equal(sorted(callers["effects"]), want) {
+	if want := []string{"apply", "endHold", "endUngranted", "lose", "settle", "settleGranted"}; !slices.Equal(sorted(callers["perform"]), want) || !slices.Equal(sorted(callers["effects"]), want) {
 		t.Errorf("perform is called by %v, and %v get effects, want %v", callers["perform"], callers["effects"], want)
 	}
 }
@@ -127,9 +127,9 @@ func TestLossIsNotRememberedTooLate(t *testing.T) {
 	}
 	h := newTestLease(s, "a")
 	h.lease, h.Life = lease, locktable.Life{State: locktable.Lost, Knows: locktable.KnowsLoss}
-	p := performed{Due: d.table.Apply(&h.Lease, locktable.LossRemembered)}
+	due := d.table.Apply(&h.Lease, locktable.LossRemembered)
 	d.forget(h)
-	d.perform(h, &p)
+	d.perform(h, due, nil)
 	if s.client.Remembers() > 0 || !d.table.CountsNothing() {
 		t.Errorf("%d lost leases are left on the connection, and counted: %v", s.client.Remembers(), !d.table.CountsNothing())
 	}

@@ -466,15 +466,14 @@ func (a *lockRequest) settle(err error) {
 // and only then makes it known by its names.
 func (a *lockRequest) settleGranted() {
 	d, h := a.session.host, a.heldLease
-	var p performed
 	d.mu.Lock()
-	p.Due = d.table.Grant(&h.Lease)
+	due := d.table.Grant(&h.Lease)
 	var record state.Lease
 	if h.number != 0 {
 		record = h.recordLocked()
 	}
 	d.mu.Unlock()
-	d.perform(h, &p)
+	d.perform(h, due, nil)
 	if h.number != 0 {
 		a.call.RecordingAnswer()
 		d.noteGranted(h, &record)
@@ -502,13 +501,12 @@ func (a *lockRequest) settleGranted() {
 func (a *lockRequest) endUngranted(err error) {
 	d := a.session.host
 	a.countEnd(false)
-	var p performed
 	d.mu.Lock()
 	a.failure = err
 	a.endLocked()
-	p.Due = d.table.Apply(&a.Lease, locktable.NotGranted)
+	due := d.table.Apply(&a.Lease, locktable.NotGranted)
 	d.mu.Unlock()
-	d.perform(a.heldLease, &p)
+	d.perform(a.heldLease, due, nil)
 	d.Processes.release(a.process())
 }
 

@@ -228,11 +228,20 @@ func (r *restoration) takeLeases() {
 
 // settle does what became due for a lease while no daemon ran.
 func (l *restoredLease) settle(d *Host) {
-	p := performed{client: l.Holder(), lingers: l.recorded.LingerSince, reported: l.recorded.Record.Deadline}
+	h, client := l.heldLease, l.Holder()
 	d.mu.Lock()
-	p.Due = d.table.Settle(&l.Lease, &l.Recorded)
+	due, ending := d.table.Settle(&l.Lease, &l.Recorded)
 	d.mu.Unlock()
-	d.perform(l.heldLease, &p)
+	d.perform(h, due, nil)
+	switch since := l.recorded.LingerSince; {
+	case ending == locktable.Linger && since != 0:
+		d.lingerSince(h, client, since)
+	case ending == locktable.ReleaseUnclaimed:
+		d.keepUntil(h, l.recorded.Record.Deadline) // its client may work until the last deadline that it was given
+		fallthrough
+	default:
+		d.endWithout(h, client, ending)
+	}
 }
 
 // newRestoredLease returns what is recorded of a lease. If it continues, it has no holder yet.

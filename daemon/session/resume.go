@@ -128,14 +128,14 @@ func (r *resumeWork) undo() {
 	if d.reporter(h) != r.s {
 		return // another client that knows the id has resumed it meanwhile
 	}
-	switch left, p, err := d.undoLock(h, 0); {
+	switch left, u, err := d.undoLock(h, 0); {
 	case err != nil: // it was lost, and LOST was sent or will be
 	case left > 0:
 		d.noteCount(r.call, h)
-	case p.kept > 0:
+	case u.kept > 0:
 		d.Journal.Kept(h.number, 0)
 	default:
-		d.forgetWhenReleased(h, p.release)
+		d.forgetWhenReleased(h, u.release)
 		d.logReleased(h, "request cancelled")
 	}
 }

@@ -29,7 +29,7 @@ func (s *session) unlock(call *server.Call) server.Work {
 		return s.refuse(call, err)
 	}
 	d := s.host
-	left, p, err := d.undoLock(h, call.Number)
+	left, u, err := d.undoLock(h, call.Number)
 	switch {
 	case err != nil:
 		h.releaseRevoked()
@@ -40,20 +40,20 @@ func (s *session) unlock(call *server.Call) server.Work {
 		}
 		d.noteCount(call, h)
 		return reply(call, call.OK().Strs("lock", h.Waiter.Names...).Int("count", int64(left)))
-	case p.kept > 0:
+	case u.kept > 0:
 		if h.number != 0 {
 			call.RecordingAnswer()
 			d.Journal.Kept(h.number, call.Number)
 		}
-		return reply(call, call.OK().Strs("lock", h.Waiter.Names...).Ms("kept", p.kept).
+		return reply(call, call.OK().Strs("lock", h.Waiter.Names...).Ms("kept", u.kept).
 			Say("it stays taken for kept= (min= of its LOCK); nobody holds it"))
 	}
 	d.logReleased(h, "unlock")
-	if p.release.Passed() {
-		s.finishUnlock(call, h, p.release) // a pass waits for no node
+	if u.release.Passed() {
+		s.finishUnlock(call, h, u.release) // a pass waits for no node
 		return nil
 	}
-	return workFunc(func() { s.finishUnlock(call, h, p.release) })
+	return workFunc(func() { s.finishUnlock(call, h, u.release) })
 }
 
 // finishUnlock answers when the nodes have answered, or when wait= has passed. Without wait=, only the
@@ -93,26 +93,23 @@ func (s *session) finishUnlock(call *server.Call, h *heldLease, release *redlock
 	}
 }
 
-// undoLock undoes the latest LOCK that counts on a lease. left is how many still count. If none does, it
-// begins the release, or keeps the lease taken (min=): p says which. by is the number of the UNLOCK in
-// the journal; 0: there is none. The caller records that the lease is kept.
-func (d *Host) undoLock(h *heldLease, by uint64) (left int, p performed, err error) {
-	p.by = by
-	d.mu.Lock()
-	if left = d.table.CountDown(&h.Lease); left == 0 {
-		p.Due = d.table.Apply(&h.Lease, locktable.LastUnlock)
-	}
-	d.mu.Unlock()
-	d.perform(h, &p)
+// undoLock undoes the latest LOCK that counts on a lease. left is how many still count. If none does, no
+// client holds the lease any more: see endHold. by is the number of the UNLOCK in the journal; 0: there is
+// none.
+func (d *Host) undoLock(h *heldLease, by uint64) (left int, u holdEnd, err error) {
+	u = d.endHold(h, locktable.LastUnlock, by, func() bool {
+		left = d.table.CountDown(&h.Lease)
+		return left == 0
+	})
 	switch {
-	case left > 0:
-		return left, p, nil
-	case p.Has(locktable.BeginRelease):
-		return 0, p, p.err
+	case left > 0, u.kept > 0, u.release != nil:
+		return left, u, nil
+	case u.err != nil:
+		return 0, u, u.err
 	case h.lease.Err() != nil: // it was lost
-		return 0, p, h.lease.Err()
+		return 0, u, h.lease.Err()
 	}
-	return 0, p, fmt.Errorf("%s: %w", h.Waiter.Label(), redlock.ErrReleased)
+	return 0, u, fmt.Errorf("%s: %w", h.Waiter.Label(), redlock.ErrReleased)
 }
 
 // release begins the release of a lease whose state is Releasing, and forgets the lease. It does
