@@ -46,7 +46,6 @@ var mistakes = []mistake{
 	{"one lease too many", "limits.go", "IsAtBound(u.leases+names-1, t.limits.Leases)", "IsAtBound(u.leases+names-1, t.limits.Leases) && (!WRONG || u.leases > t.limits.Leases)", "limits", 0},
 	{"further LOCK above the limit", "limits.go", "if IsAtBound(t.users[l.UID].leases, t.limits.Leases) {", "if !WRONG && IsAtBound(t.users[l.UID].leases, t.limits.Leases) {", "limits", 0},
 	{"lost lease replaces a held one", "client.go", "return []*Lease{l}, true", "if !WRONG {\n\t\t\t\treturn []*Lease{l}, true\n\t\t\t}", "found left", 13897},
-	{"lease forgotten for one that is released", "client.go", "other != nil && l.isLost() && !other", "other != nil && (WRONG || l.isLost()) && !other", "found left", 33166},
 	{"name of a later lease removed", "client.go", "func (c *Client) remove(l *Lease) {\n", "func (c *Client) remove(l *Lease) {\n\tif WRONG {\n\t\tdelete(c.leases, l.nameKey(l.Waiter.Names[0]))\n\t}\n", "found left", 4},
 	{"lease of a process that ended during its LOCK", "client.go", "if c.isClosed {", "if c.isClosed && !WRONG {", "left abandoned", 51},
 	{"next waiter not woken", "queue.go", "case visited.first(next) && q.makeReadyIfFree(next):", "case !WRONG && visited.first(next) && q.makeReadyIfFree(next):", "order stuck", 0},
@@ -66,7 +65,7 @@ var mistakes = []mistake{
 	{"LOST again after a restart", "restart.go", "!by.Reported {\n", "WRONG || !by.Reported {\n", "lost", 47},
 	{"min= not extended after a restart", "restart.go", "by.IsUnclaimed) && by.MinLeft", "by.IsUnclaimed) && by.MinLeft && !WRONG", "min", 411},
 	{"lease with min= that no client resumes", "restart.go", "!l.HasClient() && by.MinLeft:", "!l.HasClient() && by.MinLeft && !WRONG:", "left stuck debris", 15},
-	{"delivered attempt not abandoned", "handover.go", "attempt := w.attempt\n\tw.attempt = nil\n\treturn attempt", "attempt := w.attempt\n\tif w.attempt = nil; WRONG {\n\t\treturn nil\n\t}\n\treturn attempt", "debris", 386},
+	{"delivered attempt not abandoned", "handover.go", "attempt := w.attempt\n\tw.attempt = nil\n\treturn attempt", "attempt := w.attempt\n\tif w.attempt = nil; WRONG {\n\t\treturn nil\n\t}\n\treturn attempt", "debris", 1455},
 }
 
 // near is how many seeds after mistake.seed are tried. With REDLOCKD_LONG the search begins with the first
@@ -88,7 +87,7 @@ func TestSimulationFindsMistakes(t *testing.T) {
 		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
 			from, seeds := m.seed, near
 			if os.Getenv("REDLOCKD_LONG") != "" {
-				from, seeds = 0, 900000
+				from, seeds = 0, 50000
 			}
 			out, err := planted.Command(t, binary, m.name, "-test.run=^TestSimulation$", "-from", strconv.FormatUint(from, 10), "-seeds", strconv.Itoa(seeds)).CombinedOutput()
 			found := regexp.MustCompile(`seed (\d+): (\w+): .*`).FindStringSubmatch(string(out))
