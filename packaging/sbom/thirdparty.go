@@ -12,8 +12,8 @@ import (
 func thirdParty(version string, modules []*module, debian bool) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "The programs of redlockd %s have the following built in, which others have written.\n"+
-		"The sources of MODULE are at https://MODULE, and those of exactly this version at\n"+
-		"https://proxy.golang.org/MODULE/@v/VERSION.zip; those of std, which is Go's own\nlibrary, at https://go.dev/dl. The texts of the licences follow.\n\n", version)
+		"The sources of MODULE are at https://MODULE, and those of exactly this version\n"+
+		"in the Go module proxy, as MODULE@VERSION; those of std, which is Go's own\nlibrary, at https://go.dev/dl. The texts of the licences follow.\n\n", version)
 	for _, m := range modules {
 		fmt.Fprintf(&b, "%s %s: %s\n", m.path, m.version, m.expression())
 	}
