@@ -71,7 +71,7 @@ type NodeChange struct {
 	Unseen  bool          // too few nodes said which hosts use them, so Hosts may lack some
 	Behind  []string      // nodes that vote and do not have the next step yet
 	Missing []string      // nodes that do not vote
-	Left    time.Duration // until locks of hosts with the old list have expired
+	Left    time.Duration // about how long the step lasts; 0: it waits for an operator, or nobody knows
 	// Conflict means that nodes are in another change.
 	Conflict bool
 	Next     string // what to do next, for people

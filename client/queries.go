@@ -50,7 +50,9 @@ type Status struct {
 	// (the ID of this boot in /proc cannot be read). Table is empty if the file is written.
 	Unnoted bool
 	Table   string
-	Nodes   []Node
+	// Unreloaded means that redlockd read a new config and did not use it: Text says why.
+	Unreloaded bool
+	Nodes      []Node
 	// DoctorIgnore lists the checks of redlock doctor whose warnings the config accepts.
 	DoctorIgnore []string
 	// Counts holds the daemon's other counters, by their names in the protocol.
@@ -199,6 +201,8 @@ func statusOf(r *ipc.Response) *Status {
 
 		Unnoted: text(r, "unnoted") == "yes",
 		Table:   text(r, "table"),
+
+		Unreloaded: text(r, "unreloaded") == "yes",
 
 		DoctorIgnore: r.Strings("doctor_ignore"),
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -38,8 +39,11 @@ func PassedConfig(m *systemd.Manager) ([]byte, error) {
 
 // applyNew makes the daemon use a new config, at once or by a restart in place. If restart is
 // true, the caller must stop serving, and then call replace.
-func (d *daemon) applyNew(next *config.Config, o RunOptions) (restart bool) {
+func (d *daemon) applyNew(ctx context.Context, next *config.Config, o RunOptions) (restart bool) {
 	changed, err := d.Cfg.Changes(next)
+	if err == nil {
+		err = d.checkLists(ctx, next)
+	}
 	if err == nil && len(changed) > 0 {
 		if err = d.prepareReplace(next, o); err != nil {
 			err = fmt.Errorf("a restart is needed to change %s: %w", strings.Join(changed, ", "), err)
@@ -47,7 +51,13 @@ func (d *daemon) applyNew(next *config.Config, o RunOptions) (restart bool) {
 	}
 	switch {
 	case err != nil:
-		d.Log.Error("config not reloaded: the old one stays in effect", "error", err)
+		facts := []any{"error", err}
+		if d.isChanging {
+			hosts, _ := d.Nodes.ChangeHosts(ctx) // without them, the next step is said in general
+			facts = append(facts, "next", d.Nodes.NextStep(hosts))
+		}
+		d.Log.Error("config not reloaded: the old one stays in effect", facts...)
+		d.NoteUnreloaded(err)
 	case len(changed) > 0:
 		d.Log.Info("restarting in place: leases, waiters and connections continue", "changes", changed)
 		if systemd.ProgramReplaced() {
@@ -60,6 +70,16 @@ func (d *daemon) applyNew(next *config.Config, o RunOptions) (restart bool) {
 	}
 	d.LogManagerError(o.Manager.Ready())
 	return false
+}
+
+// checkLists returns an error if a process with the lists of nodes in next would get no vote: it would
+// lose the leases.
+func (d *daemon) checkLists(ctx context.Context, next *config.Config) error {
+	before, after, isOther := d.Cfg.Quorum.ListsChange(&next.Quorum)
+	if !isOther {
+		return nil
+	}
+	return d.Nodes.CheckLists(ctx, before, after)
 }
 
 // prepareReplace returns an error if a new process would not start with a config that is valid, or

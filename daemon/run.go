@@ -249,7 +249,7 @@ func (d *daemon) waitUntilStopped(ctx context.Context, served <-chan error, o Ru
 			}
 			return fmt.Errorf("accepting connections: %w", err)
 		case cfg := <-o.Reload:
-			if d.applyNew(cfg, o) {
+			if d.applyNew(ctx, cfg, o) {
 				return nil
 			}
 		}

@@ -41,9 +41,10 @@ type Change struct {
 	Joining, Leaving []string
 	Behind           []string      // nodes that vote and do not have the next step yet
 	Missing          []string      // nodes that do not vote
-	Left             time.Duration // until locks of hosts with the old list have expired
+	Left             time.Duration // about how long the step lasts; 0: nobody knows, or it waits for an operator
 	Conflict         bool          // nodes are in another change
 
+	held  time.Duration // until locks of hosts with the old list have expired
 	spare int
 }
 
@@ -53,7 +54,7 @@ func (q *Quorum) change() *Change {
 		return nil
 	}
 	p := q.admission.Progress(q.clock())
-	c := &Change{Behind: q.namesOf(p.Behind), Missing: q.namesOf(p.Missing), Left: p.Left, Conflict: p.Conflict}
+	c := &Change{Behind: q.namesOf(p.Behind), Missing: q.namesOf(p.Missing), Left: p.Left, Conflict: p.Conflict, held: p.Held}
 	c.Step = [...]ChangeStep{ChangeBegins, ChangeBegun, ChangeCommitted, ChangeDone}[p.Step]
 	for _, n := range q.options.Nodes {
 		switch {
@@ -63,7 +64,26 @@ func (q *Quorum) change() *Change {
 			c.Leaving = append(c.Leaving, n.Name)
 		}
 	}
+	if c.Step == ChangeBegins {
+		c.Left = q.untilVotes(c)
+	}
 	return c
+}
+
+// untilVotes returns about when the joining nodes vote and all nodes have begun; 0: that is not known,
+// because a node waits for more than time.
+func (q *Quorum) untilVotes(c *Change) time.Duration {
+	left := c.Left
+	for _, l := range q.lanes {
+		if slices.Contains(c.Missing, l.Name()) && slices.Contains(c.Joining, l.Name()) {
+			node := l.Status()
+			if node.Left == 0 {
+				return 0
+			}
+			left = max(left, node.Left+admission.LookInterval)
+		}
+	}
+	return left
 }
 
 func (q *Quorum) namesOf(nodes quorum.Set) (names []string) {
@@ -78,22 +98,27 @@ func (q *Quorum) namesOf(nodes quorum.Set) (names []string) {
 // Next returns what the change waits for, or what the operator must do next. hosts are those of
 // ChangeHosts; nil: they are not known.
 func (c *Change) Next(hosts []ChangeHost) string {
-	joining := slices.ContainsFunc(c.Missing, func(name string) bool { return slices.Contains(c.Joining, name) })
+	joins := slices.ContainsFunc(c.Missing, func(name string) bool { return slices.Contains(c.Joining, name) })
+	about := ""
+	if c.Left > 0 {
+		about = fmt.Sprintf("about %v ", node.Seconds(c.Left))
+	}
+	behind, missing := strings.Join(c.Behind, ", "), strings.Join(c.Missing, ", ")
 	switch {
 	case c.Conflict:
 		return "another change of the nodes is in progress: use the same config on all hosts, or undo that change (redlock nodes undo, on a host with the old list)"
-	case c.Step == ChangeBegins && joining:
-		return "wait until the joining nodes may vote: " + strings.Join(c.Missing, ", ") + " (redlock status says why not)"
-	case c.Step == ChangeBegins && c.Behind == nil:
-		return "too few nodes of the old or of the new list may vote: bring these up: " + strings.Join(c.Missing, ", ")
+	case c.Step == ChangeBegins && joins:
+		return "wait " + about + "until the joining nodes may vote: " + missing + " (redlock status says why not)"
+	case c.Step == ChangeBegins && c.Behind == nil, c.Step == ChangeCommitted && c.Behind == nil:
+		return "too few nodes of the old or of the new list may vote: bring these up: " + missing
 	case c.Step == ChangeBegins:
-		return "wait until these nodes have begun, a few seconds each: " + strings.Join(c.Behind, ", ")
+		return "wait " + about + "until these nodes have begun, one after the other: " + behind
 	case c.Step == ChangeBegun:
 		return nextOfBegun(hosts)
-	case c.Step == ChangeCommitted && c.Left > 0:
-		return fmt.Sprintf("wait for %v: until then hosts with the old list may hold locks", node.Seconds(c.Left))
+	case c.Step == ChangeCommitted && c.held > 0:
+		return fmt.Sprintf("wait %suntil the new list is in use: for %v hosts with the old list may hold locks, then the nodes serve it one after the other", about, node.Seconds(c.held))
 	case c.Step == ChangeCommitted:
-		return "wait until these nodes serve the new list: " + strings.Join(append(slices.Clone(c.Behind), c.Missing...), ", ")
+		return "wait " + about + "until these nodes serve the new list, one after the other: " + behind
 	}
 	return "remove the leaving nodes and the word joining from the config, and reload redlockd, on " + cmp.Or(strings.Join(namesOfHosts(hosts, HostJoint), ", "), "each host") +
 		"; when no host is left, stop the old Redis servers"
@@ -116,14 +141,15 @@ func (q *Quorum) NextStep(hosts []ChangeHost) string {
 	if c := q.change(); c != nil {
 		return c.Next(hosts)
 	}
+	if why := q.admission.RefusalHere(); why != nil {
+		return "nodes refuse this host: " + why.Error()
+	}
 	joint := strings.Join(namesOfHosts(hosts, HostJoint), ", ")
 	switch q.admission.ChangeElsewhere() {
 	case admission.NoneElsewhere:
 		return "no change of the nodes is in progress"
 	case admission.BegunElsewhere:
 		return "the nodes are being changed by " + cmp.Or(joint, "a host that is not at work now") + ": give this host the same config, and reload redlockd; or, to go back, give these hosts the old config, then: redlock nodes undo"
-	case admission.RefusesHere:
-		return "the nodes serve another list than the one in this host's config, which gets no vote there (redlock status says why, and what to do)"
 	}
 	if joint != "" {
 		return "the nodes were changed to this host's list. Hosts that still have both: " + joint + ". When none is left, stop the old Redis servers"
@@ -136,7 +162,7 @@ var ErrChange = errors.New("the nodes cannot be changed now")
 
 // CommitChange commits the change of the nodes in this process's Options. From then on, hosts with
 // the old list get no vote, and the change cannot be undone. It is refused while such a host is at
-// work. CommitChange does not wait for the nodes: Status says how far the change is. It is repeated
+// work. CommitChange waits for the first node alone: Status says how far the change is. It is repeated
 // without effect. The error matches ErrChange.
 func (q *Quorum) CommitChange(ctx context.Context) error {
 	if err := q.admission.CanCommit(q.clock()); err != nil {
@@ -150,13 +176,28 @@ func (q *Quorum) CommitChange(ctx context.Context) error {
 		return err
 	}
 	if behind := namesOfHosts(hosts, HostOld, HostOther); behind != nil {
-		return fmt.Errorf("%w: hosts without this change in their config: %s: give them this config, and reload redlockd there, or stop it", ErrChange, strings.Join(behind, ", "))
+		return fmt.Errorf("%w: hosts without this change in their config: %s: give them this config, and reload redlockd there; or stop it, and wait %v", ErrChange, strings.Join(behind, ", "), hostAtWork)
 	}
 	if err := q.admission.Commit(q.clock()); err != nil {
 		return q.errChange(err)
 	}
 	q.lookAtAll()
+	q.awaitCommit(ctx)
 	return nil
+}
+
+// awaitCommit waits until a node shows that the change is committed, for three seconds at most. From then
+// on, no host takes the old list any more: see CheckLists.
+func (q *Quorum) awaitCommit(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 3*admission.LookInterval)
+	defer cancel()
+	for !q.admission.ShowsCommit() {
+		select {
+		case <-time.After(admission.LookInterval / 20):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // UndoChange undoes a change of the nodes that has begun and is not committed. This process's Options
@@ -171,7 +212,7 @@ func (q *Quorum) UndoChange(ctx context.Context) error {
 		return err
 	}
 	if behind := namesOfHosts(hosts, HostJoint); behind != nil {
-		return fmt.Errorf("%w: hosts that have the change in their config, and would begin it again: %s: give them the old config, and reload redlockd there, or stop it", ErrChange, strings.Join(behind, ", "))
+		return fmt.Errorf("%w: hosts that have the change in their config, and would begin it again: %s: give them the old config, and reload redlockd there; or stop it, and wait %v", ErrChange, strings.Join(behind, ", "), hostAtWork)
 	}
 	if err := q.admission.Undo(q.clock()); err != nil {
 		return q.errChange(err)

@@ -362,6 +362,9 @@ func (f *fleet) CopyCounters(ctx context.Context, to int) *admission.Sources {
 	return sources
 }
 
+// noNode asks CopyCounters to ask all nodes.
+const noNode = -1
+
 var errCopies = errors.New("it copies the counters of the others")
 
 // readHash raises each counter to the value in a node's hash, if that is larger. It returns the epoch.

@@ -72,29 +72,32 @@ func (q *Quorum) Status() Status {
 }
 
 // noteSources marks nodes whose quarantine will not end when its time has passed, because they
-// also need counters from other nodes. See admission.Fleet.CopySources.
+// also need counters from other nodes: of each list, enough to meet every majority.
 func (q *Quorum) noteSources(status *Status) {
 	if q.options.NoQuarantine {
 		return
 	}
-	found := status.Ready
-	var lost quorum.Set
+	var found, lost quorum.Set
 	for i := range q.lanes {
 		node, loss := &status.Nodes[i], q.admission.CounterLoss(i)
 		switch {
+		case node.State == NodeReady:
+			found |= quorum.Of(i)
 		case node.State != NodeQuarantined:
 		case !loss.Lost, loss.Total():
-			found++ // it has its counters, or starts new ones: it only waits for its time to pass
+			found |= quorum.Of(i) // it has its counters, or starts new ones: it only waits for its time to pass
 		default:
 			lost |= quorum.Of(i)
 		}
 	}
-	if q.system.Decides(lost) {
-		return // as with new nodes: the fleet will soon notice that none has counters
-	}
-	for i := range status.Nodes {
-		if lost.Has(i) {
-			status.Nodes[i].SourcesNeeded, status.Nodes[i].SourcesFound = q.admission.CopySources(), found
+	for _, list := range q.system.Lists() {
+		if list.Blocks(found) || list.Decides(lost) { // the latter as with new nodes: the fleet will soon notice that none has counters
+			continue
+		}
+		for i := range status.Nodes {
+			if lost.Has(i) {
+				status.Nodes[i].SourcesNeeded, status.Nodes[i].SourcesFound = list.Blocking(), list.Count(found)
+			}
 		}
 	}
 }

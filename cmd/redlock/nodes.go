@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
@@ -34,7 +36,8 @@ committed (hosts with both) or done (hosts with both and with the new one).
 
 With --json: {"change", "next", "nodes": [{"node", "address", "state", "step", "list",
 "reason"}], "hosts": [{"host", "list", "seen_ms"}], "behind", "missing", "left_ms",
-"conflict", "unseen"}. change is "begins", "begun", "committed" or "done", or "" if
+"conflict", "unseen"}. left_ms is about how long the step lasts; 0 if it waits for
+you. change is "begins", "begun", "committed" or "done", or "" if
 this host's config has no joining or leaving nodes. A host's list is "old", "joint"
 (both), "new" or "other"; seen_ms is how long ago a node heard of it. unseen: too few
 nodes answered to know all hosts.
@@ -80,7 +83,7 @@ func changeNodes(ctx context.Context, args []string) (*client.NodeChange, error)
 func changeText(c *client.NodeChange) string {
 	rows := [][]string{{"NODE", "ADDRESS", "STATE", "LIST", "STEP"}}
 	for _, n := range c.Nodes {
-		rows = append(rows, []string{n.Name, n.Address, n.State, output.OrDash(n.List), output.OrDash(n.Step)})
+		rows = append(rows, []string{n.Name, n.Address, describe.NodeState(n), output.OrDash(n.List), output.OrDash(n.Step)})
 	}
 	text := fmt.Sprintf("change: %s\nnext: %s\n\n%s", cmp.Or(c.Step, "none in the config of this host"), output.Cell(c.Next), output.Table(rows))
 	if len(c.Hosts) == 0 {
@@ -88,7 +91,7 @@ func changeText(c *client.NodeChange) string {
 	}
 	rows = [][]string{{"HOST", "LIST", "SEEN"}}
 	for _, h := range c.Hosts {
-		rows = append(rows, []string{h.Name, h.List, output.Duration(h.Seen) + " ago"})
+		rows = append(rows, []string{h.Name, h.List, output.Duration(max(h.Seen, time.Millisecond)) + " ago"})
 	}
 	return text + "\n" + output.Table(rows)
 }

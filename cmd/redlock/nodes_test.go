@@ -10,8 +10,8 @@ import (
 
 var changeLines = []string{
 	"- node=a address=10.0.0.1:6379 state=ready step=begun",
-	"- node=d address=10.0.0.4:6379 state=quarantined step=begun list=joining : it is new",
-	"- host=web1 list=joint seen=400",
+	"- node=d address=10.0.0.4:6379 state=quarantined left=12000 step=begun list=joining : it is new",
+	"- host=web1 list=joint seen=0",
 	"- host=web2 list=old seen=9000",
 	"OK n=4 change=begun behind=a,d missing=d left=12000 : give this config to web2",
 }
@@ -26,10 +26,10 @@ func TestNodes(t *testing.T) {
 		stderr       string
 	}{
 		{nil, changeLines, "", 0, "change: begun\nnext: give this config to web2\n\n" +
-			"NODE  ADDRESS        STATE        LIST     STEP\na     10.0.0.1:6379  ready        -        begun\nd     10.0.0.4:6379  quarantined  joining  begun\n\n" +
-			"HOST  LIST   SEEN\nweb1  joint  400ms ago\nweb2  old    9s ago\n", ""},
+			"NODE  ADDRESS        STATE                LIST     STEP\na     10.0.0.1:6379  ready                -        begun\nd     10.0.0.4:6379  quarantined for 12s  joining  begun\n\n" +
+			"HOST  LIST   SEEN\nweb1  joint  1ms ago\nweb2  old    9s ago\n", ""},
 		{[]string{"--json"}, changeLines, "", 0, `{"change":"begun","next":"give this config to web2","nodes":[{"node":"a","address":"10.0.0.1:6379","state":"ready","step":"begun","list":"","reason":""},` +
-			`{"node":"d","address":"10.0.0.4:6379","state":"quarantined","step":"begun","list":"joining","reason":"it is new"}],"hosts":[{"host":"web1","list":"joint","seen_ms":400},{"host":"web2","list":"old","seen_ms":9000}],` +
+			`{"node":"d","address":"10.0.0.4:6379","state":"quarantined","step":"begun","list":"joining","reason":"it is new"}],"hosts":[{"host":"web1","list":"joint","seen_ms":0},{"host":"web2","list":"old","seen_ms":9000}],` +
 			`"behind":["a","d"],"missing":["d"],"left_ms":12000,"conflict":false,"unseen":false}`, ""},
 		{nil, []string{"- node=a address=x state=ready", "OK n=1 : no change"}, "", 0, "change: none in the config of this host\nnext: no change\n", ""},
 		{[]string{"commit"}, []string{"OK n=0 change=committed : wait"}, "commit", 0, "change: committed\nnext: wait\n", ""},

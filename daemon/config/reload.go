@@ -37,6 +37,13 @@ func (c *Config) Changes(next *Config) (changed []string, err error) {
 	return append(changed, changedNodes(c.Quorum.Nodes, next.Quorum.Nodes)...), nil
 }
 
+// ListsChange returns the lists of the nodes in next, and whether they are others than in c. A config
+// without joining or leaving nodes has one list, twice.
+func (c *Quorum) ListsChange(next *Quorum) (before, after []string, isOther bool) {
+	before, after = namesWithout(next.Nodes, isJoining), namesWithout(next.Nodes, isLeaving)
+	return before, after, !slices.Equal(before, namesWithout(c.Nodes, isJoining)) || !slices.Equal(after, namesWithout(c.Nodes, isLeaving))
+}
+
 // shareList reports whether two configs have a list of nodes in common: with joining or leaving nodes,
 // a config has the old list and the new one. Then the leases of the one continue with the other.
 func shareList(now, next []Node) bool {

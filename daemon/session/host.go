@@ -15,6 +15,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/metrics"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/timers"
+	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -63,6 +64,8 @@ type Host struct {
 	deniedLogged    rateLimiter // bounds log lines of a denied FORCE or ADMIT
 
 	doctorIgnore atomic.Pointer[[]string] // checks of redlock doctor whose warnings are accepted
+
+	unreloaded atomic.Pointer[error] // why the last new config was not used; nil: it was, or there was none
 
 	LeaseLog *logging.LeaseLog // logs grants, releases and losses
 
@@ -237,6 +240,20 @@ func (d *Host) Reload(cfg *config.Config) {
 	d.doctorIgnore.Store(&cfg.Doctor.Ignore)
 	d.setLimits(cfg.Limits)
 	d.LeaseLog.SetGrants(cfg.Log.Grants)
+	d.unreloaded.Store(nil)
+}
+
+// NoteUnreloaded records why a new config was not used: STATUS and NODES say so.
+func (d *Host) NoteUnreloaded(why error) { d.unreloaded.Store(&why) }
+
+// sayUnreloaded adds to an answer that the last new config was not used, and returns its text with the reason.
+func (d *Host) sayUnreloaded(r *ipc.Response, text string) string {
+	why := d.unreloaded.Load()
+	if why == nil {
+		return text
+	}
+	r.Str("unreloaded", "yes")
+	return text + "; the last new config was not reloaded: " + (*why).Error()
 }
 
 func (d *Host) setLimits(limits config.Limits) {

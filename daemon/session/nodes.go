@@ -50,6 +50,9 @@ func (s *session) showNodes(call *server.Call) {
 	nodes, status := s.host.Nodes, s.host.status()
 	for _, node := range status.Nodes {
 		line := new(ipc.Response).Line(call.Tag).Str("node", node.Name).Str("address", node.Address).Str("state", string(node.State))
+		if node.Left > 0 {
+			line.Ms("left", node.Left)
+		}
 		call.Line(stepFields(line, node, status.Change).Say(nodeText(node)))
 	}
 	hosts, err := nodes.ChangeHosts(call.Context())
@@ -63,7 +66,7 @@ func (s *session) showNodes(call *server.Call) {
 		r.Str("unseen", "yes")
 		text += "; " + err.Error()
 	}
-	call.Reply(r.Say(text))
+	call.Reply(r.Say(s.host.sayUnreloaded(r, text)))
 }
 
 // stepFields adds what a change of the nodes means for a node.

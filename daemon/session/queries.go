@@ -358,6 +358,7 @@ func (s *session) status(call *server.Call) server.Work {
 		r.Str("change", string(c.Step))
 		text += "; change of the nodes (" + string(c.Step) + "): " + c.Next(nil)
 	}
+	text = s.host.sayUnreloaded(r, text)
 	if why := s.host.Journal.Health(); why != state.Healthy {
 		r.Str("unnoted", "yes").Str("table", why.String())
 		text += "; a restart of redlockd would lose leases and waiters, because " + why.Text()

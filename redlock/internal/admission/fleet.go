@@ -113,9 +113,6 @@ func (f *Fleet) onServerOf(node int, runID string) string {
 	return ""
 }
 
-// CopySources returns from how many other nodes fencing counters must be copied.
-func (f *Fleet) CopySources() int { return f.options.Quorum.Blocking() }
-
 // Freshness returns how recent the knowledge of the nodes' reports is, and which nodes to look at
 // now.
 func (f *Fleet) Freshness(now time.Duration) (fresh Freshness, lookAt []int) {

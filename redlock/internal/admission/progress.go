@@ -16,7 +16,8 @@ type Progress struct {
 	// may not vote.
 	Behind, Missing quorum.Set
 
-	Left     time.Duration // until every lock of an old host has expired, if nodes refuse them
+	Left     time.Duration // about how long the step lasts, if no node fails and no operator is needed
+	Held     time.Duration // of a committed change: until every lock of an old host has expired
 	Conflict bool          // nodes are in another change
 }
 
@@ -56,9 +57,12 @@ func (f *Fleet) Progress(now time.Duration) (p Progress) {
 		if !old.Decides(committed) {
 			p.Behind = c.before & votes &^ committed
 		}
-		p.Left = c.leftLocked(now, f.LongestTTL())
+		p.Held = c.leftLocked(now, f.LongestTTL())
+		p.Left = p.Held + time.Duration((c.after&votes&^done).Len())*stepInterval
 	default:
-		if p.Behind = votes&^begun | c.justBegunLocked(now); p.Behind == 0 && old.Decides(begun) && next.Decides(begun) {
+		if p.Behind = votes&^begun | c.justBegunLocked(now); p.Behind != 0 {
+			p.Left = time.Duration((votes&^begun).Len())*stepInterval + reportTime
+		} else if old.Decides(begun) && next.Decides(begun) {
 			p.Step = Begun
 		}
 	}
@@ -86,10 +90,17 @@ func (c *change) leftLocked(now, maxTTL time.Duration) time.Duration {
 			from = max(from, seen.first)
 		}
 	}
-	if !c.majority.Decides(refusing) {
-		return maxTTL
+	if c.majority.Decides(refusing) {
+		return max(from+maxTTL-now, 0)
 	}
-	return max(from+maxTTL-now, 0)
+	left := maxTTL
+	for node := range c.seen {
+		if c.before.Has(node) && !refusing.Has(node) && !c.majority.Decides(refusing) {
+			refusing |= quorum.Of(node)
+			left += stepInterval
+		}
+	}
+	return left
 }
 
 // Reasons why the operator cannot change the nodes' stage.
@@ -98,7 +109,7 @@ var (
 	ErrIsJoint      = errors.New("this host's config still has joining or leaving nodes: give it the old list first")
 	ErrNotBegun     = errors.New("not all nodes that can vote have begun the change, or too few of the old or of the new list can vote")
 	ErrNothingBegun = errors.New("no node has begun a change of this host's list")
-	ErrCommitted    = errors.New("the change is committed: go on, then change the nodes back")
+	ErrCommitted    = errors.New("the change is committed and cannot be undone: go on, then change the nodes back")
 	ErrConflicting  = errors.New("another change of the nodes is in progress")
 )
 
@@ -127,17 +138,24 @@ func (f *Fleet) Commit(now time.Duration) error {
 	return nil
 }
 
+// ShowsCommit reports whether a node has the commit of the change in this host's config.
+func (f *Fleet) ShowsCommit() bool {
+	c := f.change
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.seen, func(s sighting) bool { return c.refusesOld(s.stage) || c.isDone(s.stage) })
+}
+
 // CanUndo returns why this host cannot undo a change.
 func (f *Fleet) CanUndo() error {
-	if f.change.isJoint() {
-		return ErrIsJoint
-	}
 	f.change.mu.Lock()
 	defer f.change.mu.Unlock()
 	_, ok := f.change.begunByOthersLocked()
 	switch {
-	case slices.ContainsFunc(f.change.seen, func(seen sighting) bool { return seen.stage.Old == f.change.old && seen.stage.Step >= Committed }):
+	case f.change.commits, slices.ContainsFunc(f.change.seen, func(seen sighting) bool { return seen.stage.Old == f.change.old && seen.stage.Step >= Committed }):
 		return ErrCommitted
+	case f.change.isJoint():
+		return ErrIsJoint
 	case !ok:
 		return ErrNothingBegun
 	}
@@ -174,7 +192,6 @@ type Elsewhere int
 const (
 	NoneElsewhere  Elsewhere = iota
 	BegunElsewhere           // a change of this host's list has begun
-	RefusesHere              // nodes serve other lists
 	DoneElsewhere            // a change to this host's list is done
 )
 
@@ -185,9 +202,6 @@ func (f *Fleet) ChangeElsewhere() (found Elsewhere) {
 	defer c.mu.Unlock()
 	for _, seen := range c.seen {
 		switch s := seen.stage; {
-		case s == Stage{}:
-		case !s.serves(c.old):
-			return RefusesHere
 		case s.Step == Begun:
 			found = BegunElsewhere
 		case s.Step == Done && found == NoneElsewhere:
@@ -195,6 +209,19 @@ func (f *Fleet) ChangeElsewhere() (found Elsewhere) {
 		}
 	}
 	return found
+}
+
+// RefusalHere returns why a node that serves other lists refuses this host; nil: none does.
+func (f *Fleet) RefusalHere() error {
+	c := f.change
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for node, seen := range c.seen {
+		if seen.stage != (Stage{}) && !c.serves(node, seen.stage) {
+			return c.refusal(node, seen.stage)
+		}
+	}
+	return nil
 }
 
 // StepOf returns the step of a change on a node, and whether it is a change to or from this host's

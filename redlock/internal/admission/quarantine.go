@@ -85,7 +85,7 @@ func (j *judgement) endQuarantine(sources *Sources) Verdict {
 		enough, isTotal := system.Blocks(sources.Nodes), fleet.CounterLoss(m.index).totalOf.Has(list)
 		switch {
 		case !enough && !m.endNow && !isTotal:
-			waiting.Reason, waiting.NeedsNodes = errTooFewSources(system.Blocking(), sources.Nodes.Len()), true
+			waiting.Reason, waiting.NeedsNodes = errTooFewSources(system.Blocking(), system.Count(sources.Nodes)), true
 			return waiting
 		case !enough && !isTotal && fleet.change.isSeen():
 			waiting.Reason, waiting.NeedsNodes = errStageUnknown, true

@@ -80,6 +80,15 @@ func (s System) Contains(node int) bool {
 	return slices.ContainsFunc(s.groups, func(g group) bool { return g.nodes.Has(node) })
 }
 
+// Count returns how many of the nodes are in one of the lists.
+func (s System) Count(nodes Set) int {
+	var all Set
+	for _, g := range s.groups {
+		all |= g.nodes
+	}
+	return (nodes & all).Len()
+}
+
 // stillOld returns the nodes of the old list that do not refuse hosts with that list; none if the
 // System is not of a change.
 func (s System) stillOld() Set {

@@ -25,7 +25,7 @@ func Ready(s *client.Status) bool { return s.Spare >= 0 && s.Draining == 0 }
 func NodesText(nodes []client.Node) string {
 	rows := [][]string{{"NODE", "ADDRESS", "STATE", "RTT"}}
 	for _, n := range nodes {
-		rows = append(rows, []string{n.Name, n.Address, nodeState(n), output.Duration(n.RTT)})
+		rows = append(rows, []string{n.Name, n.Address, NodeState(n), output.Duration(n.RTT)})
 	}
 	text := output.Table(rows)
 	for _, g := range GroupNodes(nodes, func(n client.Node) string { return n.Reason }) {
@@ -68,7 +68,8 @@ func PollingNodes(nodes []client.Node) (names []string) {
 	return names
 }
 
-func nodeState(n client.Node) string {
+// NodeState returns the state of a node, with the time that is left of a quarantine.
+func NodeState(n client.Node) string {
 	if n.Left > 0 {
 		return fmt.Sprintf("%s for %s", n.State, output.Duration(n.Left))
 	}

@@ -14,7 +14,7 @@ import (
 func (p *snapshot) findings() []Finding {
 	return slices.Concat(
 		p.checkDaemon(), p.checkVersion(),
-		p.checkTable(), p.checkQuorum(), p.checkChange(), p.checkNodeCount(), p.checkNodes(), p.checkPersistence(), p.checkSameHost(),
+		p.checkTable(), p.checkReload(), p.checkQuorum(), p.checkChange(), p.checkNodeCount(), p.checkNodes(), p.checkPersistence(), p.checkSameHost(),
 		p.checkLatency(), p.checkWakeups(),
 		p.checkMaxTTL(), p.checkLeaseTime(),
 		p.checkCounts(), p.checkNames(),
@@ -74,6 +74,15 @@ func (p *snapshot) checkTable() []Finding {
 	}
 	why := tableFaults[p.status.Table]
 	return []Finding{{"table", Bad, "a restart of redlockd would lose leases and waiters: " + why.text, why.fix}}
+}
+
+// checkReload reports a new config that the daemon does not use.
+func (p *snapshot) checkReload() []Finding {
+	if !p.status.Unreloaded {
+		return nil
+	}
+	return []Finding{{"daemon", Warning, "redlockd did not reload its new config, and continues with the old one",
+		"redlock status says why; then systemctl reload redlockd"}}
 }
 
 func (p *snapshot) checkMaxTTL() []Finding {

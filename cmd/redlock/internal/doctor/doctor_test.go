@@ -161,6 +161,8 @@ func TestFindings(t *testing.T) {
 			[]string{"warning max-ttl: max_ttl is 30s here, and 1m0s on another host"}},
 		"short leases": {func(p *snapshot) { p.hello.TTL = 449 * time.Millisecond },
 			[]string{"warning lease-time: the default ttl is 449ms"}},
+		"config not reloaded": {func(p *snapshot) { p.status.Unreloaded = true },
+			[]string{"warning daemon: redlockd did not reload its new config"}},
 		"no room for the table": {unnoted("unwritten"), []string{lostByRestart + "its state file, beside its socket, cannot be written"}},
 		"table removed":         {unnoted("removed"), []string{lostByRestart + "its state file, beside its socket, was removed"}},
 		"table not begun":       {unnoted("unopened"), []string{lostByRestart + "at its start its state file"}},

@@ -1,0 +1,29 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
+)
+
+// CheckLists asks the nodes whether this process would get votes with other lists of nodes: the names in
+// the old list of a change and in the new one, or the only list twice. It returns why not. If too few
+// nodes answer, it retries for three seconds.
+func (q *Quorum) CheckLists(ctx context.Context, before, after []string) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*admission.LookInterval)
+	defer cancel()
+	for {
+		err := q.admission.ServesLists(before, after, q.CopyCounters(ctx, noNode))
+		if !errors.Is(err, admission.ErrUnknown) {
+			return err
+		}
+		q.lookAtAll()
+		select {
+		case <-time.After(admission.LookInterval / 4):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
