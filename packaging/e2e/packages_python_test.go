@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -27,12 +28,30 @@ func TestPythonPackage(t *testing.T) {
 	if err := os.CopyFS(source, os.DirFS("../../client/python")); err != nil {
 		t.Fatal(err)
 	}
+	git := func(arguments ...string) string {
+		output, err := combined(exec.Command("git", append([]string{"-C", source}, arguments...)...))
+		if err != nil {
+			t.Fatalf("git %q: %v\n%s", arguments, err, output)
+		}
+		return string(output)
+	}
+	git("init", "-q")
+	git("add", "-A")
 	wheel := buildWheel(t, source, dir)
+	if seen := git("status", "--porcelain", "--untracked-files=all"); strings.Contains(seen, "??") {
+		t.Errorf("git sees what the build leaves:\n%s", seen)
+	}
 	_, h, _ := five(t)
-	tests := exec.Command(debianPython, "-W", "error", filepath.Join(source, "tests/test_redlockd.py"), "-v")
-	tests.Env = append(os.Environ(), "PYTHONPATH="+wheel, "REDLOCK_SOCKET="+h.socket, "REDLOCKD_ROUNDS="+strconv.Itoa(rounds(500, 10_000)))
-	if output, err := combined(tests); err != nil {
-		t.Errorf("the tests of the Python client: %v\n%s", err, output)
+	files, err := filepath.Glob(filepath.Join(source, "tests/test_*.py"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no tests: %v", err)
+	}
+	for _, file := range files {
+		tests := exec.Command(debianPython, "-W", "error", file, "-v")
+		tests.Env = append(os.Environ(), "PYTHONPATH="+wheel, "REDLOCK_SOCKET="+h.socket, "REDLOCKD_ROUNDS="+strconv.Itoa(rounds(500, 10_000)))
+		if output, err := combined(tests); err != nil {
+			t.Errorf("%s: %v\n%s", filepath.Base(file), err, output)
+		}
 	}
 }
 

@@ -20,13 +20,9 @@ func TestPageLanguagePrograms(t *testing.T) {
 				t.Skipf("python3 is needed: apt-get install python3: %v", err)
 			}
 			program := filepath.Join(t.TempDir(), "program.py")
-			b := only(t, page, "python", "import redlockd")
+			b := only(t, page, "python", "lock(\"nightly-backup\", wait=5)")
 			writeFile(t, program, b.text())
-			source, err := filepath.Abs("../../client/python")
-			if err != nil {
-				t.Fatal(err)
-			}
-			holds(t, exec.Command(debianPython, program), "PYTHONPATH="+source, "REDLOCK_SOCKET="+h.socket)
+			holds(t, exec.Command(debianPython, program), pythonPath(t), "REDLOCK_SOCKET="+h.socket)
 		})
 		t.Run("node "+page, func(t *testing.T) {
 			needNode(t)
@@ -36,6 +32,38 @@ func TestPageLanguagePrograms(t *testing.T) {
 			holds(t, exec.Command("node", program), "REDLOCK_SOCKET="+h.socket)
 		})
 	}
+}
+
+// The synchronous Python program of CLIENTS.md ends when it loses its lock, in the middle of its work.
+func TestPagePythonProgramStopsAtLoss(t *testing.T) {
+	together(t)
+	if _, err := os.Stat(debianPython); err != nil {
+		t.Skipf("python3 is needed: apt-get install python3: %v", err)
+	}
+	h, _, _ := dev(t)
+	const holding = `print("holding nightly-backup")`
+	block := only(t, "CLIENTS.md", "python", "signal.SIGTERM")
+	text := block.text()
+	if !strings.Contains(text, holding) {
+		t.Fatalf("the program does not contain %s", holding)
+	}
+	program := filepath.Join(t.TempDir(), "program.py")
+	writeFile(t, program, strings.Replace(text, holding, `print("holding nightly-backup", flush=True); import time; time.sleep(600)`, 1))
+	p := start(t, h.dir, "env", pythonPath(t), "REDLOCK_SOCKET="+h.socket, debianPython, program)
+	p.prints("holding nightly-backup")
+	h.nc().expect("FORCE nightly-backup", "OK lock=nightly-backup")
+	if code := p.wait(); code != 75 {
+		t.Errorf("the program ends with %d, want 75", code)
+	}
+}
+
+func pythonPath(t *testing.T) string {
+	t.Helper()
+	source, err := filepath.Abs("../../client/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "PYTHONPATH=" + source
 }
 
 func holds(t *testing.T, program *exec.Cmd, env ...string) {

@@ -1,7 +1,8 @@
 """What a client knows and decides: calls, leases, timers, reconnection. It does no I/O.
 
 A driver owns a Core: it connects, passes what it reads to data(), writes what is in out, and calls
-run_timers() when next_timer() has come. Only one thread may be in a Core at a time.
+run_timers() when next_timer() has come. Only the driver's thread may be in a Core; others may make
+calls (lock, about) and read leases. The driver reads what waits in the socket before it runs timers.
 
 A call may be sent more than once: on a new connection, and after BACK. Each sending has a tag of
 its own, which is never used again, and the first answer counts. A LOCK has an id=, so that a second
@@ -10,8 +11,11 @@ one gets the grant of the first.
 
 import heapq
 import itertools
+import logging
 import os
 import random
+import warnings
+import weakref
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
 
@@ -19,6 +23,8 @@ from . import _wire as wire
 from ._wire import Line, clock
 
 MIN_CHECK = 0.01  # the shortest time before the daemon is asked again
+LATE = 0.05  # a timer that runs so late shows that this process was stopped or busy
+LATE_ANSWER = 1.0  # how long the daemon has to answer then, if the deadline has passed
 RETRY_UNLOCK = 1.0  # between a refusal of a background UNLOCK and the next try
 RETRY_RESUME = 0.25  # between a temporary refusal and the next RESUME
 RESEND_PAUSE = 0.25  # between LIMIT as the answer to a resend and the next one
@@ -34,7 +40,9 @@ MAX_UNWRITTEN = 1 << 20  # bytes that stay unwritten if the daemon does not read
 # long, and must leave room for the requests that end their wait.
 ROOM = {"LOCK": 3072, "RESUME": 256, "other": 512}
 
-QUEUED, WAITING, ABANDONED, DONE = "queued", "waiting", "abandoned", "done"
+NEW, QUEUED, WAITING, ABANDONED, DONE = "new", "queued", "waiting", "abandoned", "done"
+
+log = logging.getLogger("redlockd")
 
 STRAY_LOCK, STRAY = "stray LOCK", "stray"  # the call of this tag was answered under another one
 
@@ -44,17 +52,18 @@ Timer = List[Any]  # [when, number, function or None]
 class Call:
     """A request and its answer."""
 
-    def __init__(self, verb: str, words: str = "", lease: "Optional[Lease]" = None, request: Optional[wire.Request] = None):
+    def __init__(self, verb: str, words: str = "", lease: "Optional[State]" = None, request: Optional[wire.Request] = None):
         self.verb = verb
         self.words = words
         self.lease = lease
         self.request = request  # of LOCK
         self.owner = ""
         self.what = verb.lower()  # for errors
-        self.state = QUEUED
+        self.state = NEW
         self.tags: List[str] = []  # on this connection
         self.sent_on = 0  # the last connection; 0: never sent
         self.resent = False
+        self.once = False  # it is never sent again
         self.started = 0.0
         self.until: Optional[float] = None  # how long it waits for a connection; None: without a bound
         self.fails = 0  # Core.fails when it began
@@ -63,14 +72,17 @@ class Call:
         self.reply: Optional[Line] = None  # OK
         self.error: Optional[wire.Error] = None
         self.notify: Callable[[], None] = lambda: None  # called once, at the end, if a caller waits
-        self.context: Any = None  # of the driver
+        self.handle: Any = None  # of LOCK: what the caller gets
+        self.holder: Any = None  # of LOCK: the thread, task or process that asks
+        self.client: Any = None
+        self.on_lost: Optional[Callable[[Any], object]] = None
 
     def room(self) -> str:
         return self.verb if self.verb in ROOM else "other"
 
 
-class Lease:
-    """A lock that is held, until it is released or lost."""
+class State:
+    """The state of a lock that is held, until it is released or lost. Handles share it."""
 
     def __init__(self, core: "Core", call: Call, request: wire.Request, reply: Line):
         self._core = core
@@ -83,27 +95,29 @@ class Lease:
         self._bound = 0.0  # a deadline from here on is caused by max=; 0: no bound
         self.names: Tuple[str, ...] = request.names
         self.name = ",".join(request.names)
+        self.mode = request.mode
+        self.slots = request.slots
+        self.holder = call.holder
         self.id: str = reply["lease"]
         self.fence: int = wire.number(reply, "fence")
         self.slot: int = wire.number(reply, "slot")
         self.cause: Optional[wire.Error] = None
-        """Why it ended; None while it is held."""
+        self.forked = False  # this process was forked from the holder
+        self.handles: "List[weakref.ref[Handle]]" = []
+        self.kept: List[Handle] = []  # those with on_lost, which is called even if the program has dropped them
+        self.count = 0  # handles that were not released
         self._deadline = self._guard = self._longest = 0.0
         self._timer: Optional[Timer] = None
         self._checking = False
+        self._doubt: Optional[Call] = None  # a CHECK, because this process noticed the deadline late
+        self._doubters: List[Callable[[], None]] = []  # are called when the doubt has ended
         self._detached = False  # its connection has ended, and no other one has resumed it yet
         self._unwatched = False  # a process holds it, and the connection that would report its loss has ended
         self._maybe_kept = False  # RESUME was refused, but the daemon may keep it
         self._unlock_due = False  # lost here, but the daemon may keep it: unlock it at the deadline
         self._unlocking = False  # the holder has stopped
 
-    def _lost(self) -> None:
-        """Tells the program that the lease was lost."""
-
-    def _forked(self) -> None:
-        """Ends this process's part in it, after a fork."""
-
-    def _end_at(self) -> float:
+    def end_at(self) -> float:
         return self._deadline - self._guard
 
     def _extend(self, reply: Line, now: float) -> None:
@@ -118,17 +132,75 @@ class Lease:
         said = wire.number(reply, "guard") / 1000
         self._guard = self._own_guard or min(said or (self._ttl or self._longest) / 5, fifth)
 
-    def check(self) -> None:
-        """Raises Lost unless the lease is certainly held for longer than its guard. It reads the clock,
-        and does not ask the daemon."""
-        if self.cause is not None:
-            raise self.cause
-        if clock() >= self._end_at():
-            raise self._core.expired(self)
+    def remaining(self) -> float:
+        if self.cause is not None or self._doubt is not None:
+            return 0.0
+        return max(0.0, self._deadline - clock())
+
+
+class Handle:
+    """A lock that is held. It is what a program gets."""
+
+    def __init__(self, call: Call):
+        assert call.lease
+        self._state = state = call.lease
+        self._client = call.client
+        self._on_lost = call.on_lost
+        self._released = False
+        self._release_wait = call.request.release_wait if call.request else None
+        self.names = state.names
+        self.name = state.name
+        self.id = state.id
+        self.fence = state.fence
+        """The fencing token: larger than those of all earlier holders of the lock."""
+        self.slot = state.slot
+        state.count += 1
+        state.handles.append(weakref.ref(self))
+        if call.on_lost:
+            state.kept.append(self)
+
+    @property
+    def cause(self) -> Optional[wire.Error]:
+        """Why it ended; None while it is held."""
+        return Released(f'lease "{self.name}"', "released") if self._released else self._state.cause
 
     def remaining(self) -> float:
         """Returns for how many seconds the lease is certainly held, unless it is extended."""
-        return 0.0 if self.cause is not None else max(0.0, self._deadline - clock())
+        return 0.0 if self._released else self._state.remaining()
+
+    def check(self) -> None:
+        """Raises Lost unless the lease is certainly held for longer than its guard. It reads the clock,
+        and asks the daemon only if this process was stopped or busy for so long that it cannot know."""
+        if self.cause is None and clock() >= self._state.end_at():
+            self._settle()
+        if self.cause is not None:
+            raise wire.again(self.cause)
+        if clock() >= self._state.end_at():
+            raise self._state._core.expired(self._state)
+
+    def _settle(self) -> None:
+        """Waits until it is known whether the lease is still held."""
+        raise NotImplementedError
+
+    def _lost(self) -> None:
+        """Tells the program that the lease was lost."""
+        raise NotImplementedError
+
+    def _forked(self) -> None:
+        """Is called in the child after a fork."""
+
+    def __del__(self) -> None:
+        if not self._released and self._state.cause is None:
+            text = f"lease {self.name!r} was dropped, but not released: it is held until the client or the process ends"
+            warnings.warn(text, ResourceWarning, source=self)
+
+    def __repr__(self) -> str:
+        cause = self.cause
+        if cause is None:
+            state = f"held, for {self.remaining():.1f} s more unless it is extended"
+        else:
+            state = "released" if isinstance(cause, Released) else "lost"
+        return f"<{type(self).__module__}.Lease {self.name!r} fence={self.fence} {state}>"
 
 
 class Released(wire.NotHeld):
@@ -144,13 +216,15 @@ class Core:
         patience: float,
         wake: Callable[[], None],
         hang_up: Callable[[], None],
-        new_lease: Callable[["Core", Call, wire.Request, Line], Lease],
+        new_handle: Callable[[Call], Handle],
+        tell: Callable[..., None],
     ):
         self.path = path
         self.patience = patience
         self.wake = wake  # a timer is nearer than before, or a connection is wanted
         self.hang_up = hang_up  # closes the connection; the driver then does not call ended()
-        self.new_lease = new_lease
+        self.new_handle = new_handle
+        self.tell = tell  # logs a level, a message and its arguments
         self.out = bytearray()  # to be written
         self.link = 0  # the number of the connection; 0: none that may be used
         self.links = 0
@@ -159,7 +233,7 @@ class Core:
         self.ahead = 0.0  # by how much the daemon's clock is ahead of this one, at most
         self.restarts = self.resumed = 0
         self.closed = False
-        self.leases: Dict[str, Lease] = {}  # by id: held, or still to be unlocked
+        self.leases: Dict[str, State] = {}  # by id: held, or still to be unlocked
         self.lost_at: Optional[float] = None  # when the last connection ended
         self.connected_at = 0.0
         self.dial_at = 0.0  # when the next attempt to connect may be made
@@ -221,6 +295,7 @@ class Core:
     def lock(self, request: wire.Request) -> Call:
         """Returns a call that takes a lock, with an owner of its own: all locks exclude each other."""
         call = Call("LOCK", request=request)
+        call.started = clock()
         call.what = f'lock "{",".join(request.names)}"'
         n = next(self._owners)
         call.words = f"{request.words}{request.options} id={self._id_prefix}{n:x}"
@@ -229,15 +304,18 @@ class Core:
             call.words += f" owner={call.owner}"
         return call
 
-    def about(self, verb: str, lease: Lease, options: str = "") -> Call:
+    def about(self, verb: str, lease: State, options: str = "") -> Call:
         """Returns a call about a lease."""
         call = Call(verb, f"lease={lease.id}{options}", lease)
+        call.started = clock()
         call.what = f'{verb.lower()} "{lease.name}"'
         return call
 
     def begin(self, call: Call) -> None:
         """Starts a call. Its notify is called when it has ended, perhaps before begin returns."""
-        call.started = clock()
+        if call.state != NEW:
+            return  # the caller has left
+        call.started = call.started or clock()
         if call.request:
             call.until = None if call.request.wait is None else call.started + call.request.wait
         else:
@@ -248,22 +326,30 @@ class Core:
         elif len(self.out) > MAX_UNWRITTEN and call.verb not in ("UNLOCK", "RESUME"):
             self._fail(call, wire.Unavailable(call.what, "redlockd hangs: it does not read its input"))
         elif self._busy[call.room()] >= ROOM[call.room()]:
+            call.state = QUEUED
             self._queues[call.room()].append(call)
         else:
             self._start(call)
 
     def begin_in_background(self, call: Call) -> None:
         """Starts a call that nobody waits for."""
-        call.notify = lambda: None
         self.begin(call)
-        if call.state != DONE:
-            call.state = ABANDONED if call.state == WAITING else call.state
+        if call.state == WAITING:
+            call.state = ABANDONED
 
     def give_up(self, call: Call) -> Optional[float]:
         """Returns when the caller gives up, because the daemon hangs; None: never."""
         if call.request:
             return None if call.request.wait is None else call.started + call.request.wait + self.patience
         return call.started + self.patience
+
+    def leave(self, call: Call, why: Optional[wire.Error] = None) -> None:
+        """Abandons a call. With why, the caller still waits, and gets that error unless it was answered."""
+        if why is None or call.state != DONE:
+            self.abandon(call)
+            if why is not None:
+                call.error = why
+                call.notify()
 
     def hangs(self, call: Call) -> wire.Error:
         """Returns the error of a caller that gave up."""
@@ -306,7 +392,7 @@ class Core:
         """Reports whether a new connection has to send the call."""
         if call.state == ABANDONED:
             return call.verb == "UNLOCK" or call.request is not None and call.request.hold == "pid" and call.sent_on != 0
-        return call.verb != "RESUME"
+        return call.verb != "RESUME" and not (call.once and call.sent_on)
 
     def _end(self, call: Call) -> None:
         """Ends the flight of a call."""
@@ -324,7 +410,7 @@ class Core:
     def _fail(self, call: Call, error: wire.Error) -> None:
         call.error = error
         self._forget_tags(call, "")
-        if call.verb == "UNLOCK" and call.lease and not self.closed:
+        if call.verb == "UNLOCK" and call.lease and call.state != NEW and not self.closed:
             self._unlock_later(call.lease)
         elif call.verb == "CHECK" and call.lease:
             call.lease._checking = False
@@ -341,10 +427,14 @@ class Core:
     def abandon(self, call: Call) -> None:
         """Ends a call whose caller has left. What it is granted is released."""
         if call.state == DONE:
-            if call.request and call.reply is not None and call.lease:
-                self.unlock_in_background(call.lease)
-        elif call.state == QUEUED:
-            self._queues[call.room()].remove(call)
+            if call.lease and call.handle is not None and not call.handle._released:
+                call.handle._released = True
+                call.lease.count -= 1
+                if call.lease.count <= 0 and call.lease.cause is None:
+                    self.unlock_in_background(call.lease)
+        elif call.state in (NEW, QUEUED):
+            if call.state == QUEUED:
+                self._queues[call.room()].remove(call)
             call.state = DONE
         elif call.state == WAITING:
             call.state = ABANDONED
@@ -412,6 +502,8 @@ class Core:
         self.greeting = False
         self.link = self.links
         self.connected_at = clock()
+        if self.links > 1:
+            self.tell(logging.INFO, "reconnected to redlockd at %s", self.path)
         for lease in list(self.leases.values()):
             if lease._detached or lease._unwatched:
                 self._resume(lease)
@@ -450,6 +542,8 @@ class Core:
         if not self.link or self.closed:
             return
         now = clock()
+        if self.leases or self._flight:
+            self.tell(logging.INFO, "%s", error)
         self.link = 0
         self.out.clear()
         self._tags.clear()
@@ -475,7 +569,10 @@ class Core:
                     call.lease._checking = False
                 self._end(call)
                 continue
-            if here and call.state == WAITING:
+            if call.once and call.sent_on:
+                text = "the connection ended before the answer: ask who() whether it was done"
+                self._fail(call, wire.Error(call.what, text, code="UNKNOWN"))
+            elif here and call.state == WAITING:
                 self._fail(call, wire.Unavailable(call.what, error.text))
             else:
                 self._plan_failure(call)
@@ -602,7 +699,7 @@ class Core:
         """Handles BACK: answers may be lost, or may still come."""
         self.restarts += 1
         for call in list(self._flight):
-            if call.tags:
+            if call.tags and not call.once:
                 self._send(call)
 
     def _release_stray(self, line: Line) -> None:
@@ -626,13 +723,13 @@ class Core:
         else:
             self._checked(call, call.lease, line)
 
-    def _what(self, lease: Lease) -> str:
+    def _what(self, lease: State) -> str:
         return f'lease "{lease.name}"'
 
     def _granted(self, call: Call, reply: Line) -> None:
         if not reply.get("lease") or not reply.get("deadline") or call.request is None:
             raise wire.ProtocolError("a grant without its fields")
-        lease = call.lease = self.new_lease(self, call, call.request, reply)
+        lease = call.lease = State(self, call, call.request, reply)
         self.leases[lease.id] = lease
         now = clock()
         lease._extend(reply, now)
@@ -640,34 +737,76 @@ class Core:
             lease._bound = now + lease._max * 0.99 - 0.02  # the daemon counts from before it asked the nodes
         if call.state == ABANDONED:
             self.unlock_in_background(lease)
-        elif lease._end_at() <= now:
+        elif lease.end_at() <= now:
             call.error = self.expired(lease)
             self.unlock_in_background(lease)
         else:
+            call.handle = self.new_handle(call)
             self._arm(lease, now)
 
-    def _arm(self, lease: Lease, now: float) -> None:
+    def enter_again(self, call: Call, lease: State) -> None:
+        """Handles a LOCK of a lease that its holder has: it counts, and the daemon is not asked."""
+        call.lease = lease
+        if call.state != NEW:
+            return  # the caller has left
+        if lease.cause is not None:
+            call.error = wire.again(lease.cause)
+        else:
+            call.handle = self.new_handle(call)
+        self._end(call)
+
+    def _arm(self, lease: State, now: float) -> None:
         """Sets the timer to half of the time that is left: it does not run while the host is suspended."""
+        self._end_doubt(lease)
         self.cancel_timer(lease._timer)
-        left = lease._end_at() - now
+        left = lease.end_at() - now
         lease._timer = self.at(now + (left / 2 if left / 2 >= MIN_CHECK else left), lambda: self._tick(lease))
 
-    def _tick(self, lease: Lease) -> None:
+    def _tick(self, lease: State) -> None:
         now = clock()
         if lease.cause is not None:
             if lease._unlock_due:
                 self._begin_unlock(lease)
             return
-        left = lease._end_at() - now
+        left = lease.end_at() - now
         if left <= 0:
-            self.expire(lease)
+            is_late = lease._timer is not None and now - lease._timer[0] > LATE
+            if not (is_late and self._ask_again(lease, now)):
+                self.expire(lease)
             return
         if left >= 2 * MIN_CHECK and lease._hold != "ttl" and self.link and not (lease._checking or lease._detached):
             lease._checking = True
             self.begin_in_background(self.about("CHECK", lease))
         self._arm(lease, now)
 
-    def expired(self, lease: Lease) -> wire.Error:
+    def _ask_again(self, lease: State, now: float) -> bool:
+        """Asks whether a lease is still held whose end this process noticed late: the daemon may have
+        extended it all the time. Until the answer it is in doubt. It returns False if that is no use."""
+        if lease._doubt is not None or lease._hold == "ttl" or not self.link:
+            return False
+        lease._doubt = self.about("CHECK", lease)
+        self.begin_in_background(lease._doubt)
+        self.cancel_timer(lease._timer)
+        left = lease._deadline - now
+        lease._timer = self.at(now + (left / 2 if left > 0 else LATE_ANSWER), lambda: self._tick(lease))
+        return True
+
+    def _end_doubt(self, lease: State) -> None:
+        lease._doubt = None
+        doubters, lease._doubters = lease._doubters, []
+        for notify in doubters:
+            notify()
+
+    def settle(self, lease: State, notify: Callable[[], None]) -> None:
+        """Calls notify as soon as it is known whether the lease is held. Due timers have run."""
+        if lease._doubt is not None:
+            lease._doubters.append(notify)
+            return
+        if lease.cause is None and lease.end_at() <= clock():
+            self.expire(lease)
+        notify()
+
+    def expired(self, lease: State) -> wire.Error:
         """Returns the cause of a lease that ended without a report of the daemon."""
         ms = round(lease._guard * 1000)
         if lease._hold == "ttl":
@@ -677,10 +816,10 @@ class Core:
         elif not self.link:
             text = f"lost: not confirmed {ms} ms before its deadline: there is no connection: {self.why.text}"
         else:
-            text = f"lost: not confirmed {ms} ms before its deadline: redlockd hangs, or could not extend it, or this process was stopped"
+            text = f"lost: not confirmed {ms} ms before its deadline: this process was stopped, or redlockd hangs or could not extend it"
         return wire.Lost(self._what(lease), text)
 
-    def expire(self, lease: Lease) -> None:
+    def expire(self, lease: State) -> None:
         """Ends a lease that the daemon has not reported as lost. The daemon may still extend it. It is
         unlocked at the deadline, and not before, because its holder may still be stopping."""
         if lease.cause is None:
@@ -689,7 +828,7 @@ class Core:
             if due:
                 self._unlock_at(lease, lease._deadline)
 
-    def _finish(self, lease: Lease, cause: wire.Error, forget: bool = True) -> None:
+    def _finish(self, lease: State, cause: wire.Error, forget: bool = True) -> None:
         """Ends a lease. Only the first call counts."""
         if forget and self.leases.get(lease.id) is lease:
             del self.leases[lease.id]
@@ -699,15 +838,22 @@ class Core:
         if lease.cause is not None:
             return
         lease.cause = cause
+        self._end_doubt(lease)
         detached, lease._detached, lease._unwatched = lease._detached, False, False
         if detached:
             for call in list(self._flight):
                 if call.lease is lease and call.verb in ("CHECK", "EXTEND", "BEAT") and not call.tags:
                     self._fail(call, cause)
-        if not isinstance(cause, Released):
-            lease._lost()
+        if isinstance(cause, Released):
+            return
+        if not self.closed:
+            self.tell(logging.WARNING, "%s", cause)
+        for ref in lease.handles:
+            handle = ref()
+            if handle is not None and not handle._released:
+                handle._lost()
 
-    def _lost_by_daemon(self, lease: Lease, line: Line) -> None:
+    def _lost_by_daemon(self, lease: State, line: Line) -> None:
         reason = line.get("reason", "")
         forced = reason == "forced" and len(lease.names) > 1
         cause = wire.Lost(self._what(lease), line.text or f"lost: reason={reason}", line)
@@ -715,43 +861,50 @@ class Core:
         if forced and not lease._unlocking:  # the daemon keeps its other names until the holder has stopped
             self._unlock_at(lease, lease._deadline)
 
-    def _unlock_at(self, lease: Lease, when: float) -> None:
+    def _unlock_at(self, lease: State, when: float) -> None:
         lease._unlock_due = True
         self.cancel_timer(lease._timer)
         lease._timer = self.at(when, lambda: self._tick(lease))
 
-    def _unlock_later(self, lease: Lease) -> None:
+    def _unlock_later(self, lease: State) -> None:
         """Unlocks again after a failure, unless the lease expires by itself."""
         if lease._hold == "pid" or self.link:
             self._unlock_at(lease, clock() + RETRY_UNLOCK)
         else:
             self._finish(lease, lease.cause or self.expired(lease))
 
-    def begin_release(self, lease: Lease) -> Call:
-        """Ends a lease, and returns the UNLOCK to begin. It raises if there is nothing to unlock."""
-        if isinstance(lease.cause, Released):
-            raise wire.NotHeld(f'unlock "{lease.name}"', "not held: it is already released")
+    def release(self, call: Call, handle: Handle) -> None:
+        """Begins an UNLOCK for a handle. It fails if there is nothing to unlock."""
+        lease = handle._state
+        if handle._released:
+            self._fail(call, wire.NotHeld(f'unlock "{lease.name}"', "not held: it is already released"))
+            return
+        handle._released = lease.cause is None
+        lease.count -= 1
         if lease.cause is not None:
-            if lease._unlock_due:  # the holder has stopped, so do not wait for the deadline
-                self._begin_unlock(lease)
-                self.wake()  # to write it
+            if lease.count <= 0:
+                if lease._unlock_due:  # the holder has stopped, so do not wait for the deadline
+                    self._begin_unlock(lease)
+                lease._unlocking = True
+            self._fail(call, wire.again(lease.cause))
+        elif lease.count > 0:
+            self._end(call)
+        else:
             lease._unlocking = True
-            raise lease.cause
-        lease._unlocking = True
-        self._finish(lease, Released(self._what(lease), "released"), forget=False)
-        return self.about("UNLOCK", lease)
+            self._finish(lease, Released(self._what(lease), "released"), forget=False)
+            self.begin(call)
 
-    def _begin_unlock(self, lease: Lease) -> None:
+    def _begin_unlock(self, lease: State) -> None:
         lease._unlock_due = False
         lease._unlocking = True
         self.begin_in_background(self.about("UNLOCK", lease))
 
-    def unlock_in_background(self, lease: Lease) -> None:
-        """Unlocks a lease that is no longer used."""
+    def unlock_in_background(self, lease: State) -> None:
+        """Unlocks a lease that nobody uses."""
         self._finish(lease, Released(self._what(lease), "released"), forget=False)
         self._begin_unlock(lease)
 
-    def _unlocked(self, call: Call, lease: Lease) -> None:
+    def _unlocked(self, call: Call, lease: State) -> None:
         error = call.error
         if error is None or error.code == "NOTHELD" and call.resent:
             call.error = None  # an earlier UNLOCK released it
@@ -763,7 +916,7 @@ class Core:
             return
         self._finish(lease, lease.cause or self.expired(lease))
 
-    def _checked(self, call: Call, lease: Lease, line: Line) -> None:
+    def _checked(self, call: Call, lease: State, line: Line) -> None:
         """Handles the answer to CHECK, EXTEND or BEAT."""
         error = call.error
         lease._checking = False
@@ -772,12 +925,15 @@ class Core:
         elif error is None:
             if call.verb == "EXTEND" and line.get("ttl") and " ttl=" in call.words:
                 lease._ttl = lease._longest = 0.0
-            lease._extend(line, clock())
-            if lease._end_at() <= clock():
+            now = clock()
+            lease._extend(line, now)
+            if lease.end_at() > now:
+                self._arm(lease, now)
+            elif lease._doubt is None and call.state == ABANDONED and self._ask_again(lease, now):
+                pass  # the answer has waited to be read
+            elif lease._doubt in (None, call):
                 self.expire(lease)
                 call.error = lease.cause
-            else:
-                self._arm(lease, clock())
         elif error.code == "LOST":
             self._lost_by_daemon(lease, line)
             call.error = lease.cause
@@ -785,14 +941,14 @@ class Core:
             self._finish(lease, wire.Lost(self._what(lease), f"lost: redlockd no longer knows it ({error.text})", error.fields))
             call.error = lease.cause
 
-    def _resume(self, lease: Lease) -> None:
+    def _resume(self, lease: State) -> None:
         call = Call("RESUME", f"{lease._words} lease={lease.id}", lease)
         if lease._owner:
             call.words += f" owner={lease._owner}"
         call.what = f'resume "{lease.name}"'
         self.begin_in_background(call)
 
-    def _resume_answered(self, call: Call, lease: Lease, line: Line) -> None:
+    def _resume_answered(self, call: Call, lease: State, line: Line) -> None:
         error = call.error
         if error is None:
             self._resume_granted(lease, line)
@@ -814,13 +970,14 @@ class Core:
 
             self.at(clock() + RETRY_RESUME, again)
 
-    def _resume_granted(self, lease: Lease, line: Line) -> None:
+    def _resume_granted(self, lease: State, line: Line) -> None:
         if lease.cause is not None:
             if lease._hold == "conn":
                 self._unlock_ended(lease)
             return
         if lease._detached or lease._unwatched:
             self.resumed += 1
+            self.tell(logging.INFO, "lease %r continues over the new connection", lease.name)
         lease._detached = lease._unwatched = False
         lease._extend(line, clock())
         self._arm(lease, clock())
@@ -828,7 +985,7 @@ class Core:
             if call.lease is lease and not call.tags and call.verb != "RESUME" and self._should_send(call):
                 self._send(call)
 
-    def _unlock_ended(self, lease: Lease) -> None:
+    def _unlock_ended(self, lease: State) -> None:
         """Unlocks a lease that has ended here but that the daemon keeps: at the deadline that the
         holder knew, because the holder may still be stopping, or at once if it has stopped."""
         self._unlock_at(lease, 0.0 if lease._unlocking or isinstance(lease.cause, Released) else lease._deadline)
@@ -853,18 +1010,18 @@ class Core:
 
         return self.link != 0 and any(call.state == ABANDONED and outlasts(call) for call in self._flight)
 
-    def close(self) -> None:
+    def close(self, why: str = "this client is closed") -> None:
         """Ends all leases and calls, and then the connection, at which the daemon releases the locks."""
         if self.closed:
             return
         self.closed = True
         for lease in list(self.leases.values()):
-            self._finish(lease, wire.Lost(self._what(lease), "lost: this client is closed"))
+            self._finish(lease, wire.Lost(self._what(lease), f"lost: {why}"))
         for queue in self._queues.values():
             while queue:
-                self._fail(queue.popleft(), wire.Closed("", "this client is closed"))
+                self._fail(queue.popleft(), wire.Closed("", why))
         for call in list(self._flight):
-            self._fail(call, wire.Closed(call.what, "this client is closed"))
+            self._fail(call, wire.Closed(call.what, why))
         self._timers.clear()
         self.out.clear()
         self.hang_up()

@@ -22,8 +22,12 @@ def leave(core: _core.Core, sock: Optional[socket.socket]) -> None:
     """Ends the child's part in the leases and the connection of its parent."""
     for lease in core.leases.values():
         text = "this process was forked from the one that holds it: take a lock of its own"
-        lease._forked()
+        lease.forked = True
         lease.cause = _wire.Lost(f'lease "{lease.name}"', text)
+        for ref in lease.handles:
+            handle = ref()
+            if handle is not None:
+                handle._forked()
     if sock:
         os.close(sock.detach())
 

@@ -1,5 +1,6 @@
 """Lines of the protocol, options, and errors. It does no I/O."""
 
+import copy
 import copyreg
 import datetime
 import errno
@@ -187,6 +188,11 @@ def refusal(what: str, code: str, line: Line) -> Error:
     return kind(what, text if code in text or kind in (Held, Lost) else f"{code}: {text}", line, code)
 
 
+def again(error: Error) -> Error:
+    """Returns a copy to raise, because several threads may raise the same error."""
+    return copy.copy(error)
+
+
 def number(line: Line, key: str) -> int:
     """Returns a field, or 0 if it is missing or not a number."""
     value = line.get(key, "")
@@ -268,8 +274,11 @@ class Request:
     ):
         self.names = tuple(names)
         self.words = check_names(names)
+        self.mode = mode
+        self.slots = slots
         self.wait = None if wait is None else milliseconds("wait", wait) / 1000
         self.hold = hold
+        self.release_wait: Optional[float] = None
         self.guard = self.ttl = self.max = 0.0
         options: List[str] = []
         if choice("mode", mode, ("exclusive", "shared")) != "mode=exclusive":

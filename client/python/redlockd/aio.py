@@ -14,38 +14,47 @@ notices a loss: do not block the loop for longer than the guard.
 import asyncio
 import contextlib
 import functools
-import os
+import inspect
+import select
 import socket
 import sys
 from types import TracebackType
-from typing import Any, Awaitable, Callable, Dict, List, Optional, Tuple, Type, TypeVar
+from typing import Any, AsyncIterator, Awaitable, Callable, Coroutine, List, Optional, Tuple, Type, TypeVar
 
-from . import _client, _core, _forks, _wire
-from ._core import Call, Core
-from ._wire import Error, Line, Seconds, Unavailable
+from . import _client, _forks, _wire
+from ._core import Call, Core, Handle, State, log
+from ._driver import write
+from ._wire import Error, Held, Line, Seconds, Unavailable
 
 __all__ = ["Client", "Lease", "Lock"]
 
 _Result = TypeVar("_Result")
 
 
-class Lease(_core.Lease):
-    """A lock that is held."""
+class Lease(Handle):
+    """A lock that is held. An async with block of it releases it."""
 
-    def __init__(self, core: Core, call: Call, request: _wire.Request, reply: Line):
-        super().__init__(core, call, request, reply)
+    def __init__(self, call: Call):
+        super().__init__(call)
         self.lost = asyncio.Event()
         """Is set when the lease is lost."""
-        self._client: Optional["Client"]  # None: this process was forked from the holder
-        self._on_lost: Optional[Callable[["Lease"], object]]
-        self._client, self._on_lost = call.context
         self._block: Optional["_Block"] = None
 
-    async def release(self) -> None:
+    async def release(self, wait: Optional[Seconds] = None) -> None:
         """Releases the lock. It raises Lost if the lease was lost before. In a child of the process
-        that holds it, it does nothing."""
-        if self._client:
-            await self._client._ask(lambda core: core.begin_release(self))
+        that holds it, it does nothing. wait: how long to wait for the answer; after that it continues in
+        the background, without an error. None: release_wait= of the lock."""
+        if self._state.forked:
+            return
+        core = self._state._core
+        seconds = self._release_wait if wait is None else _wire.milliseconds("wait", wait) / 1000
+        call = core.about("UNLOCK", self._state)
+        try:
+            await self._client._ask(call, functools.partial(core.release, handle=self), seconds)
+        except Unavailable as error:
+            if seconds is None:
+                raise
+            log.warning("%s (it is still being released)", error)
 
     async def extend(self, ttl: Optional[Seconds] = None) -> None:
         """Extends a lease of hold="ttl" now, or changes the ttl."""
@@ -59,15 +68,28 @@ class Lease(_core.Lease):
         """Makes an exclusive lease a shared one."""
         await self._ask("EXTEND", " mode=shared")
 
+    async def __aenter__(self) -> "Lease":
+        self._block = _Block(self)
+        return self
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        if self._block:
+            await self._block.leave(kind)
+
     async def _ask(self, verb: str, options: str) -> None:
         if self.cause is not None:
-            raise self.cause
-        assert self._client  # otherwise there is a cause
-        await self._client._ask(lambda core: core.about(verb, self, options))
+            raise _wire.again(self.cause)
+        core = self._state._core
+        await self._client._ask(core.about(verb, self._state, options), core.begin)
+
+    def _settle(self) -> None:
+        self._client._settle(self._state)
 
     def _lost(self) -> None:
-        assert self._client
-        self._client._loop.call_soon(self._tell)  # never inside a call of the program
+        if self._client._loop.is_closed():
+            self.lost.set()
+        else:
+            self._client._loop.call_soon(self._tell)  # never inside a call of the program
 
     def _tell(self) -> None:
         self.lost.set()
@@ -75,9 +97,6 @@ class Lease(_core.Lease):
             self._block.cancel()
         if self._on_lost:
             self._on_lost(self)
-
-    def _forked(self) -> None:
-        self._client = None
 
 
 class _Block:
@@ -92,87 +111,101 @@ class _Block:
         self.cancelling = 0
         if sys.version_info >= (3, 11):
             self.cancelling = task.cancelling()
-        lease._block = self
         if lease.cause is not None:  # lost before the task ran
             self.cancel()
 
     def cancel(self) -> None:
         if not self.cancelled:
-            self.cancelled = True
-            self.task.cancel()
+            self.cancelled = self.task.cancel()
 
     async def leave(self, kind: Optional[Type[BaseException]]) -> None:
-        """Ends the block. It raises Lost if the loss cancelled it."""
+        """Ends the block. It raises Lost if the loss cancelled it, and was all that cancelled it."""
         self.lease._block = None
-        if self.cancelled:
-            ours = True
-            if sys.version_info >= (3, 11):
-                ours = self.task.uncancel() <= self.cancelling
+        ours = self.cancelled
+        if self.cancelled and self.task is asyncio.current_task():
             if kind is None:  # the block ended before it was cancelled, or swallowed that
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.sleep(0)
-            if ours and (kind is None or issubclass(kind, asyncio.CancelledError)):
-                await self._release_lost()
-                assert self.lease.cause is not None
-                raise self.lease.cause
-        if kind is None:
-            if not isinstance(self.lease.cause, _core.Released):  # by the block
-                await self.lease.release()
+            if sys.version_info >= (3, 11) and self.task.uncancel() > self.cancelling:
+                ours = False
+                kind = kind or asyncio.CancelledError
+        if kind is None or ours and issubclass(kind, asyncio.CancelledError):
+            if not self.lease._released:
+                await self.lease.release()  # raises Lost
             return
-        await self._release_lost()
-
-    async def _release_lost(self) -> None:
         with contextlib.suppress(Error):  # the block's own exception is what counts
-            await self.lease.release()
+            if not self.lease._released:
+                await self.lease.release()
+        if self.cancelled and not ours:
+            raise asyncio.CancelledError  # from outside, at the same time
 
 
-class Lock:
-    """One or several locks, to be taken: an async with block, a decorator, or acquire()."""
+class Lock(_client.Lock[Lease]):
+    """One or several locks, to be taken: an async with block, a decorator, or acquire(). Tasks may share it."""
 
-    def __init__(self, client: "Client", request: _wire.Request, on_lost: Optional[Callable[[Lease], object]]):
-        self._client = client
-        self._request = request
-        self._on_lost = on_lost
-        self._held: Dict[Any, List[_Block]] = {}  # by task
+    _client: "Client"
 
     async def acquire(self) -> Lease:
-        """Takes the lock. It raises Held, NoQuorum, Denied and so on. Each lease needs a release().
-        If the task is cancelled while it waits, the lock is not taken."""
-        call = await self._client._ask(lambda core: core.lock(self._request), self._on_lost)
-        assert isinstance(call.lease, Lease)
-        return call.lease
+        """Takes the lock. It raises Held, NoQuorum, Denied and so on. Each lease needs a release(), or an
+        async with block of its own. If the task is cancelled while it waits, the lock is not taken."""
+        self._client._bind()
+        call, begin = self._call()
+        await self._client._ask(call, begin)
+        return call.handle  # type: ignore[no-any-return]
 
-    async def __aenter__(self) -> Lease:
+    async def try_acquire(self) -> Optional[Lease]:
+        """Takes the lock, or returns None if another client holds it for all of wait, without an exception.
+        Use it with wait=0."""
+        try:
+            return await self.acquire()
+        except Held:
+            return None
+
+    async def locked(self) -> bool:
+        """Reports whether anyone holds one of the names, on any host. Another client may take it right
+        after the answer."""
+        return any([_client.is_held(await self._client.who(name)) for name in self._request.names])
+
+    def __aenter__(self) -> Coroutine[Any, Any, Lease]:
+        return self._enter(_client.block_of(sys._getframe(1)))
+
+    def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> Coroutine[Any, Any, None]:
+        return self._exit(_client.block_of(sys._getframe(1)), kind)
+
+    async def _enter(self, block: Any) -> Lease:
         lease = await self.acquire()
-        self._held.setdefault(asyncio.current_task(), []).append(_Block(lease))
-        return lease
+        self._blocks.begin(block, lease)
+        return await lease.__aenter__()
 
-    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        held = self._held[asyncio.current_task()]
-        block = held.pop()
-        if not held:
-            del self._held[asyncio.current_task()]
-        await block.leave(kind)
+    async def _exit(self, block: Any, kind: Optional[Type[BaseException]]) -> None:
+        lease = self._blocks.lease(block)
+        self._blocks.end(lease)
+        await lease.__aexit__(kind, None, None)
 
-    def __call__(self, function: Callable[..., Awaitable[_Result]]) -> Callable[..., Awaitable[_Result]]:
+    def __call__(self, function: Callable[..., Awaitable[_Result]]) -> Callable[..., Coroutine[Any, Any, _Result]]:
         """Decorates a coroutine function: each call takes the lock."""
+        kind = _client.kind_of(function)
+        if kind != "a coroutine function":
+            hint = "use redlockd.Client for it" if not kind else "use an async with block inside it"
+            raise TypeError(f"{function!r} is {kind or 'no coroutine function'}, and locks of redlockd.aio decorate only coroutine functions: {hint}")
 
         @functools.wraps(function)
         async def locked(*args: Any, **kwargs: Any) -> _Result:
-            async with self:
+            lease = await self.acquire()
+            async with lease:
                 return await function(*args, **kwargs)
 
         return locked
 
 
 class Client(_client.Client[Lease, Lock]):
-    """A connection to redlockd, made when it is first used, in one event loop.
+    """A connection to redlockd, made when it is first used, in one event loop at a time.
 
     patience: how long calls wait for a redlockd that restarts or hangs, in addition to their wait.
     """
 
-    def _reset(self) -> None:
-        self._core = Core(self._path, self._patience, self._wake, self._hang_up, Lease)
+    def _start(self) -> None:
+        self._core = Core(self._path, self._patience, self._wake, self._hang_up, Lease, log.log)
         self._loop: asyncio.AbstractEventLoop
         self._has_loop = False
         self._socket: Optional[socket.socket] = None
@@ -180,36 +213,61 @@ class Client(_client.Client[Lease, Lock]):
         self._awake: Optional[asyncio.Handle] = None
         self._writes = False
         self._settled: Optional["asyncio.Future[None]"] = None  # close waits for it
+        _forks.clients.add(self)
 
-    def _make_lock(self, request: _wire.Request, on_lost: Optional[Callable[[Lease], object]]) -> Lock:
-        return Lock(self, request, on_lost)
+    def _me(self, request: _wire.Request) -> Any:
+        return self if request.hold == "pid" else asyncio.current_task()
+
+    def _make_lock(self, request: _wire.Request, on_lost: Optional[Callable[[Lease], object]], reentrant: bool) -> Lock:
+        return Lock(self, request, on_lost, reentrant)
 
     async def who(self, name: str) -> List[Line]:
         """Returns the holders of a lock, on all hosts, as PROTOCOL describes WHO."""
-        words = _wire.check_names([name])
-        return (await self._ask(lambda core: Call("WHO", words))).lines
+        return (await self._answer(_client.question("WHO", _wire.check_names([name])))).lines
 
     async def list(self) -> List[Line]:
         """Returns what is held and waited for at this host's daemon, as PROTOCOL describes LIST."""
-        return (await self._ask(lambda core: Call("LIST"))).lines
+        return (await self._answer(_client.question("LIST"))).lines
 
     async def status(self) -> Tuple[Line, List[Line]]:
         """Returns the state of the daemon, and of each node, as PROTOCOL describes STATUS."""
-        call = await self._ask(lambda core: Call("STATUS"))
+        call = await self._answer(_client.question("STATUS"))
         assert call.reply is not None
         return call.reply, call.lines
+
+    async def watch(self, name: str, every: Seconds = 1) -> AsyncIterator[List[Line]]:
+        """Yields the holders of a lock, as who() does: now, and whenever others hold it. It asks
+        once in so many seconds, so it may miss one that holds it for less."""
+        seconds = _wire.milliseconds("every", every) / 1000
+        before = None
+        while True:
+            holders = await self.who(name)
+            now = _client.identities(holders)
+            if now != before:
+                yield holders
+            before = now
+            await asyncio.sleep(seconds)
+
+    async def force(self, name: str) -> Line:
+        """Revokes a lock, as PROTOCOL describes FORCE: it needs the right. The holder may continue to work
+        until it notices. The answer has n=, the number of leases that were revoked."""
+        reply = (await self._answer(_client.force(name))).reply
+        assert reply is not None
+        return reply
 
     async def close(self) -> None:
         """Ends all leases, and the connection. Calls that wait raise Closed."""
         self._core.close_calls()
         self._flush()
-        if self._core.is_releasing():
-            self._settled = self._loop.create_future()
-            await asyncio.wait({self._settled}, timeout=1)
-        self._core.close()
-        if self._timer:
-            self._timer.cancel()
-        _forks.clients.discard(self)
+        try:
+            if self._core.is_releasing() and self._loop is asyncio.get_running_loop():
+                self._settled = self._loop.create_future()
+                await asyncio.wait({self._settled}, timeout=1)
+        finally:  # even if it is cancelled
+            self._core.close()
+            if self._timer:
+                self._timer.cancel()
+            _forks.clients.discard(self)
 
     async def __aenter__(self) -> "Client":
         return self
@@ -217,36 +275,59 @@ class Client(_client.Client[Lease, Lock]):
     async def __aexit__(self, *_: Any) -> None:
         await self.close()
 
-    async def _ask(self, make: Callable[[Core], Call], on_lost: Optional[Callable[[Lease], object]] = None) -> Call:
+    async def _answer(self, call: Call) -> Call:
+        self._bind()
+        await self._ask(call, self._core.begin)
+        return call
+
+    async def _ask(self, call: Call, begin: Callable[[Call], None], patience: Optional[float] = None) -> None:
         """Begins a call, and waits for its end."""
         self._bind()
         done = self._loop.create_future()
-        call = make(self._core)
-        call.context = (self, on_lost)
         call.notify = lambda: None if done.done() else done.set_result(None)
-        self._core.begin(call)
+        call.client = call.client or self
+        begin(call)
         self._flush()
-        end = self._core.give_up(call)
+        end = self._core.give_up(call) if patience is None else call.started + patience
         try:
             await asyncio.wait({done}, timeout=None if end is None else max(0, end - _wire.clock()))
         except asyncio.CancelledError:
-            self._core.abandon(call)
+            self._core.leave(call)
             self._flush()
             raise
-        if call.state != _core.DONE and call.error is None:
-            call.error = self._core.hangs(call)
-            self._core.abandon(call)
+        if not done.done():
+            self._core.leave(call, self._core.hangs(call))
             self._flush()
         if call.error is not None:
             raise call.error
-        return call
 
     def _bind(self) -> None:
         loop = asyncio.get_running_loop()
-        if not self._has_loop:
-            self._loop, self._has_loop = loop, True
-        elif loop is not self._loop:
-            raise RuntimeError("this redlockd.aio.Client belongs to another event loop: make one in each loop")
+        if self._has_loop and loop is not self._loop:
+            if not self._loop.is_closed():
+                raise RuntimeError("this redlockd.aio.Client belongs to another event loop that still exists: make one in each loop")
+            if not self._core.closed:
+                self._core.close("its event loop has ended")
+                _forks.clients.discard(self)
+                self._start()
+        self._loop, self._has_loop = loop, True
+
+    def _new_handle(self, call: Call) -> Lease:
+        return Lease(call)
+
+    def _settle(self, lease: State) -> None:
+        """Finds out whether a lease is held whose end this process noticed late: the loop was blocked, and
+        check() is no coroutine. So it blocks the loop for the answer."""
+        if self._socket:
+            self._read()
+        self._core.run_timers()
+        self._flush()
+        while lease._doubt is not None and self._socket:
+            at = self._core.next_timer() or 0.0
+            select.select([self._socket], [self._socket] if self._core.out else [], [], max(0.0, at - _wire.clock()))
+            self._read()
+            self._core.run_timers()
+            self._flush()
 
     # --- the connection
 
@@ -306,19 +387,16 @@ class Client(_client.Client[Lease, Lock]):
 
     def _flush(self) -> None:
         """Writes what the socket takes without blocking. The loop writes the rest."""
-        out = self._core.out
         if not self._socket:
             return
-        try:
-            if out:
-                del out[: self._socket.send(out, _forks.NO_SIGNAL)]
-        except BlockingIOError:
-            pass
-        except OSError:
-            out.clear()  # the loop reads the end of the connection
-        if bool(out) != self._writes:
-            self._writes = bool(out)
-            if out:
+        out = self._core.out
+        write_at = write(self._socket, out)
+        if write_at:
+            self._loop.call_later(write_at - _wire.clock(), self._flush)
+        writes = bool(out) and not write_at
+        if writes != self._writes:
+            self._writes = writes
+            if writes:
                 self._loop.add_writer(self._socket, self._flush)
             else:
                 self._loop.remove_writer(self._socket)
@@ -340,5 +418,5 @@ class Client(_client.Client[Lease, Lock]):
         the descriptor is closed."""
         _forks.leave(self._core, self._socket)
         closed = self._core.closed
-        self._reset()
+        self._start()
         self._core.closed = closed
