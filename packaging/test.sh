@@ -3,8 +3,10 @@
 # apt-get. It neither stops nor uses anything that runs on the machine: the tests start
 # their own redis-servers, on sockets in temporary directories.
 #
-#   packaging/test.sh          all tests, in about 15 minutes on 2 cores
-#   packaging/test.sh -long    with more rounds, and ten minutes for each fuzz target: hours
+#   packaging/test.sh          all tests, in about 10 minutes on 2 cores
+#   packaging/test.sh -quick   what finds most mistakes, in about 2 minutes: see quick
+#   packaging/test.sh -long    with more rounds, everything with the race detector, all planted
+#                              mistakes and models, and a minute for each fuzz target: 3 hours
 #   packaging/test.sh -fuzz    only the fuzz targets: ten minutes and one line each
 #   packaging/test.sh -servers only the tests with real nodes, the conformance, and a minute
 #                              of the nemesis, against the redis-server and valkey-server of
@@ -14,6 +16,11 @@
 # It stops at the first step that fails, with that step's output and status 1. Steps with real time run
 # one after the other. Steps that need no real time run beside them, while no other step wants the
 # processor. Their output and failures come after the others.
+#
+# Some checks are evidence about evidence: planted mistakes, models, the release, and the race
+# detector where all runs on fake time. A run makes a tenth of them: the commit chooses it, and
+# REDLOCKD_TENTH=0 to 9 overrides that. -long makes all of them.
+#
 # Run it as root to test everything: users of the host, containers, mounts. Otherwise, or
 # if a program is missing, it skips tests, and lists them with the reason at the end. In CI
 # (CI=true) such a skip is a failure.
@@ -27,15 +34,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly race='-race -trimpath -gcflags=github.com/yuin/gopher-lua/...=-race=false -gcflags=github.com/alicebob/miniredis/v2/...=-race=false'
 readonly staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 readonly laterdebian=trixie # whose servers are newer
-readonly fuzztime=10m
+fuzztime=10m
 readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packaging redlock systemd"
 
 # timeless matches tests of packaging/e2e that build, or check what was built. They need no real time.
+# release matches the one of them that builds everything again, for two kinds of processors.
 # booted matches the one that boots a machine: it takes a minute or two, and mostly waits.
-readonly timeless='^Test(Release|ReleaseRefuses|Lintian|PythonTypes|NodeTypes)$' booted='^TestInstalled$'
+readonly timeless='^Test(ReleaseRefuses|Lintian|PythonTypes|NodeTypes)$' release='^TestRelease$' booted='^TestInstalled$'
 
 # realtime matches the tests of package redlock that need real time. An example has no fake time.
-readonly realtime='^TestReal|^Example'
+# planted matches tests that build and run a package with planted mistakes.
+readonly realtime='^TestReal|^Example' planted='^Test(SearchFindsPlantedBugs|ScenesFindMistakes|SimulationFindsMistakes|FindMistakes)$'
 
 # skippable matches skips that are allowed in CI: they are unavoidable, or another step has the test.
 readonly skippable='this kind of node lacks |takes minutes with the race detector: |race detector makes Go.s scheduler |needs Linux$'
@@ -54,14 +63,15 @@ if ignores_signal INT && env --default-signal=INT true 2>/dev/null; then
 	exec env --default-signal=INT bash packaging/test.sh "$@"
 fi
 
-verbose=0 long=0 testtimeout=20m main=main
+verbose=0 long=0 quick=0 testtimeout=20m main=main
 for flag in "$@"; do
 	case $flag in
 	-v) verbose=1 ;;
-	-long) export REDLOCKD_LONG=1 && long=1 testtimeout=60m ;;
+	-quick) quick=1 main=quick ;;
+	-long) export REDLOCKD_LONG=1 && long=1 testtimeout=60m fuzztime=1m ;;
 	-fuzz) main=fuzz ;;
 	-servers) main=other_servers ;;
-	*) echo "usage: packaging/test.sh [-long | -fuzz | -servers] [-v]" >&2 && exit 64 ;;
+	*) echo "usage: packaging/test.sh [-quick | -long | -fuzz | -servers] [-v]" >&2 && exit 64 ;;
 	esac
 done
 
@@ -77,7 +87,19 @@ export REDLOCKD_PACKAGES=$tmp/packages # the packages that packaging/e2e tests
 trap 'stop_beside; tell_failures; rm -rf "$tmp"' EXIT
 : >"$skips" >"$failures" >"$durations"
 
+# chosen_tenth prints a digit that differs from commit to commit, or from tree to tree without git.
+chosen_tenth() {
+	local hash
+	hash=$(git rev-parse --verify HEAD 2>/dev/null) ||
+		hash=$(find . -type f -not -path './.git/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum)
+	echo $((16#${hash:0:7} % 10))
+}
+
+: "${REDLOCKD_TENTH:=$(chosen_tenth)}"
+export REDLOCKD_TENTH
+
 main() {
+	((long)) || printf 'tenth %s of the planted mistakes, models and the like: REDLOCKD_TENTH=%s repeats it\n' "$REDLOCKD_TENTH" "$REDLOCKD_TENTH"
 	step "programs that the tests need" prerequisites
 	step "modules that the builds need" download
 	# From here on nothing is downloaded: a module that download does not get is missing in CI.
@@ -94,26 +116,59 @@ main() {
 	printf '\nall passed, in %d s\n' "$SECONDS"
 }
 
+# quick is what a contributor runs before each commit. Nothing has the race detector. Go's cache has the
+# results of packages that did not change. Tests that start a process for each case are left out.
+quick() {
+	step "programs that the tests need" prerequisites
+	step "top level of the tree" check_toplevel
+	step "gofmt" check_gofmt
+	step "go vet" plain go vet ./...
+	start_beside main_job
+	step "all packages, those of processes in part" test_quickly
+	await_beside main_job
+	report_slowest
+	printf '\nall passed, in %d s. Without -quick it also tests programs, packages, other languages, races, and models\n' "$SECONDS"
+}
+
+test_quickly() {
+	local packages
+	packages=$(go list ./... | grep -vxE "$(go list -m)/packaging/(conformance|e2e|model)")
+	# shellcheck disable=SC2086 # words
+	plain go test -short -vet=off -p 2 -ldflags=-w -v -timeout "$testtimeout" -skip "$planted|$realtime" $packages 2>&1 | filter
+}
+
+# main_job runs the transcripts of README, with five nodes in the daemon and with five redis-servers, and
+# kills a client.
+main_job() {
+	step "packaging/e2e: README, and the lock of a killed client" \
+		plain_test -run '^Test(Transcripts|ReadmeDev|LockOfKilledClient)$/^README.md$' ./packaging/e2e
+}
+
 # test_programs runs the tests in which programs run as they do when they are installed.
 test_programs() {
 	start_beside machine
-	step "packaging/conformance" go_test ./packaging/conformance
+	step "packaging/conformance" plain_test ./packaging/conformance
 	step "package redlock with real nodes" go_test -parallel 6 -run "$realtime" ./redlock
 	await_beside machine # because packaging/e2e measures
-	step "packaging/e2e" go_test -skip "$booted|$timeless" ./packaging/e2e
+	step "packaging/e2e" plain_test -skip "$booted|$timeless|$release" ./packaging/e2e
 }
 
-machine() { step "packaging/e2e: the packages in a machine" go_test -run "$booted" ./packaging/e2e; }
+machine() { step "packaging/e2e: the packages in a machine" plain_test -run "$booted" ./packaging/e2e; }
 
-# test_parts runs the tests of all other packages, except those that need no real time.
+# test_parts runs the tests of all other packages, except those that need no real time. The command,
+# the benchmark and the nemesis test other processes, which never have the race detector.
 test_parts() {
 	local packages
-	packages=$(go list ./... | grep -vxE "$(go list -m)/(redlock|packaging/(architecture|conformance|e2e|model|sbom))")
+	packages=$(go list ./... | grep -vxE "$(go list -m)/(redlock|cmd/redlock|packaging/(architecture|conformance|e2e|model|sbom))")
 	# shellcheck disable=SC2086 # words
 	step "the other packages" go_test -p 2 $packages
-	step "packaging/bench" in_bench go_test -parallel 3 ./...
-	step "packaging/nemesis" in_nemesis go_test ./...
+	step "cmd/redlock" plain_test ./cmd/redlock
+	step "packaging/bench" in_bench plain_test -parallel 3 ./...
+	step "packaging/nemesis" in_nemesis plain_test ./...
+	((!long)) || step "the last three with the race detector" test_raced
 }
+
+test_raced() { go_test ./cmd/redlock && in_bench go_test -parallel 3 ./... && in_nemesis go_test ./...; }
 
 # compute runs the steps that need processors and no real time, on the time that the tests leave.
 compute() {
@@ -133,12 +188,16 @@ builds() {
 	step "packaging/architecture and packaging/sbom" check_tree
 	step "staticcheck" run_staticcheck
 	step "builds for darwin and freebsd" build_others
-	step "packaging/e2e: releases, lintian, types" go_test -run "$timeless" ./packaging/e2e
+	step "packaging/e2e: lintian, types, what a release refuses" plain_test -run "$timeless" ./packaging/e2e
+	! chosen 0 || step "packaging/e2e: a release" plain_test -run "$release" ./packaging/e2e
 }
 
+# chosen I tells whether the I-th check of ten is in this run.
+chosen() { ((long || $1 == REDLOCKD_TENTH)); }
+
 simulate() {
-	step "package redlock on fake time" fake_time
-	step "the same without the race detector, and the search for broken promises" search
+	step "package redlock on fake time, and the search for broken promises" search
+	step "some of it with the race detector" fake_time
 	step "the models" models
 	((!long)) || step "fuzzing, $fuzztime each" fuzz
 }
@@ -355,18 +414,14 @@ check_gofmt() {
 	fi
 }
 
-# vet runs with the race detector, because Go's cache has everything built for it. Otherwise the
-# build would take minutes.
 vet() {
-	raced vet ./...
-	in_bench raced vet ./...
-	in_nemesis raced vet ./...
+	plain go vet ./...
+	in_bench plain go vet ./...
+	in_nemesis plain go vet ./...
 }
 
-run_staticcheck() {
-	GOBIN=$tmp plain go install "$staticcheck"
-	GOFLAGS="$race $GOFLAGS" "$tmp/staticcheck" ./...
-}
+# run_staticcheck uses the program and the results in the caches of Go and staticcheck.
+run_staticcheck() { plain go run "$staticcheck" ./...; }
 
 # raced COMMAND... runs a command of go with the race detector.
 raced() {
@@ -408,17 +463,22 @@ make_packages() { SOURCE_DATE_EPOCH=1767225600 packaging/package.sh 1.0.0 "$REDL
 # build_ahead fills Go's cache with builds for which tests would wait a minute or two. Its failures
 # are ignored: the tests report them.
 build_ahead() {
-	in_bench raced test -run '^$' ./... >/dev/null 2>&1 || true
-	in_nemesis raced test -run '^$' ./... >/dev/null 2>&1 || true
-	in_nemesis plain go build -o /dev/null . >/dev/null 2>&1 || true
+	in_bench plain go test -vet=off -run '^$' ./... >/dev/null 2>&1 || true
+	in_nemesis plain go test -vet=off -run '^$' ./... >/dev/null 2>&1 || true
 }
 
-# build_others builds what the README says: for darwin on arm64; with -long, also on
-# amd64. Test packaging/e2e builds the static programs for linux, for both kinds of processors.
+# build_others builds a small package for one of the other systems. packaging/architecture checks the types
+# of all packages there. A compiler finds no more in Go code without assembly and cgo, and would first
+# compile the standard library: only with -long.
 build_others() {
-	local arch archs=arm64
-	((!long)) || archs='arm64 amd64'
-	for arch in $archs; do
+	local systems=(darwin/arm64 freebsd/amd64) system
+	if ((!long)); then
+		system=${systems[REDLOCKD_TENTH % 2]}
+		GOOS=${system%/*} GOARCH=${system#*/} plain go build ./redlock/boottime
+		return
+	fi
+	local arch
+	for arch in arm64 amd64; do
 		GOOS=darwin GOARCH=$arch plain go build -o /dev/null ./cmd/redlockd
 		GOOS=darwin GOARCH=$arch plain go vet ./client ./cmd/...
 	done
@@ -431,13 +491,17 @@ build_others() {
 # and all output of a package that failed. Packages run one after the other, unless -p 2 is given.
 # Tests that mostly wait run together (t.Parallel). -ldflags=-w halves the time to link. A step of its
 # own runs go vet.
-go_test() { raced test -vet=off -p 1 -parallel 4 -ldflags=-w -count=1 -v -timeout "$testtimeout" "$@" 2>&1 | filter; }
+go_test() { raced test -vet=off -p 1 -parallel 4 -ldflags=-w -count=1 -v -timeout "$testtimeout" "$@" 2>&1 | filter "-race "; }
 
-# filter shortens the output of go test -v, which is one package after the other. If a package
-# fails, the last line about it names the tests that failed or still ran. A dump of goroutines is
+# plain_test is go_test without the race detector.
+plain_test() { plain go test -vet=off -p 1 -parallel 4 -ldflags=-w -count=1 -v -timeout "$testtimeout" "$@" 2>&1 | filter; }
+
+# filter FLAGS shortens the output of go test -v, which is one package after the other. FLAGS are those
+# that a repetition needs. If a package fails, the last line about it names the tests that failed or still ran. A dump of goroutines is
 # cut to one of each kind, those in test code first.
 filter() {
-	awk -v verbose=$verbose -v skips="$skips" -v failures="$failures" -v durations="$durations" '
+	awk -v verbose=$verbose -v skips="$skips" -v failures="$failures" -v durations="$durations" -v quick=$quick -v flags="${1-}" \
+		-v environment="$( ((long)) && echo REDLOCKD_LONG=1 || echo "REDLOCKD_TENTH=$REDLOCKD_TENTH")" '
 		verbose { print; fflush() }
 		/^=== (RUN|CONT) / && $3 !~ /\// { runs[$3] = "" } # the results of subtests come late
 		/^=== PAUSE / { delete runs[$3] }
@@ -457,6 +521,7 @@ filter() {
 		/: measured: / { notes = notes "     " said[test] "\n" }
 		/^ *--- SKIP: / {
 			note = "     skipped: " $3 ": " said[$3] "\n"
+			if (quick && said[$3] ~ /^it (starts processes|takes minutes)/) next
 			notes = notes note; printf "%s", note >> skips
 		}
 		!/^ *--- PASS: / { package = package dump() $0 "\n" }
@@ -472,8 +537,8 @@ filter() {
 		END { if (!verbose) printf "%s", package }
 
 		# tell prints which tests failed or ran, also for the end of all output. Only there, the first
-		# lines that they logged follow.
-		function tell(package,   i, name, names, most) {
+		# lines that they logged follow, and the command that repeats the first of the tests.
+		function tell(package,   i, name, names, most, folder, first) {
 			most = 20
 			for (i = 1; i <= fails; i++) if (i <= most) names = names ", " failed[i]
 			for (name in runs) if (i++ <= most) names = names ", " name runs[name]
@@ -482,6 +547,9 @@ filter() {
 			printf "%s", names
 			printf "%s", names >> failures
 			for (i = 1; i <= fails && i <= most; i++) printf "%s", logs[failed[i]] >> failures
+			folder = package; sub(/^github.com\/redlockd\/redlockd\//, "", folder)
+			first = failed[1]; sub(/\/.*/, "", first)
+			if (fails) printf "   again: %s go test -C %s %s-run ^%s$\n", environment, folder, flags, first >> failures
 		}
 
 		# add_to_dump counts the goroutines of each kind: in the same state, at the same lines.
@@ -519,24 +587,26 @@ filter() {
 		}'
 }
 
-# fake_time runs the tests with simulated nodes. The race detector makes them slow, and the order of
-# events random, so few seeds and parts of crowds run with it.
-fake_time() { go_test -timeout 2h -skip "$realtime" ./redlock; }
-
-# search runs the same tests without the race detector: all seeds, rounds and whole crowds.
-# The search with whole daemons needs only a few seeds, because each has hundreds of faults.
+# search runs the tests with simulated nodes: all seeds, rounds and whole crowds. The search with whole
+# daemons needs only a few seeds, because each has hundreds of faults.
 search() {
-	plain go test -vet=off -count=1 -v -timeout 2h -skip "$realtime" ./redlock 2>&1 | filter &&
-		plain go test -vet=off -count=1 -v -timeout 2h -run '^TestSearchDaemons$' ./daemon/session -args -daemonseeds 8 2>&1 | filter
+	plain_test -timeout 2h -skip "$realtime" ./redlock &&
+		plain_test -timeout 2h -run '^TestSearchDaemons$' ./daemon/session -args -daemonseeds 8
 }
 
-# check_tree runs tests that read the tree, in one goroutine: the race detector would find nothing.
-check_tree() { plain go test -vet=off -count=1 -v ./packaging/architecture ./packaging/sbom 2>&1 | filter; }
+# fake_time runs a tenth of the same tests with the race detector. It makes them slow, and the order of
+# events random, so few seeds and parts of crowds run with it.
+fake_time() {
+	local tests
+	tests=$(grep -ohE '^func Test[^(]*' redlock/*_test.go | sed 's/^func //' | sort | awk -v long=$long -v tenth="$REDLOCKD_TENTH" 'long || NR % 10 == tenth')
+	go_test -timeout 2h -skip "$realtime" -run "^(${tests//$'\n'/|})\$" ./redlock
+}
+
+# check_tree runs tests that read the tree.
+check_tree() { plain_test ./packaging/architecture ./packaging/sbom; }
 
 # models runs the checks of spin, without those that take minutes or gigabytes.
-models() {
-	plain go test -vet=off -count=1 -v -timeout 12h ./packaging/model 2>&1 | filter
-}
+models() { plain_test -timeout 12h ./packaging/model; }
 
 # other_servers tests with servers of a later release of Debian. They run through the loader of
 # that release, with its libc; nothing is installed.

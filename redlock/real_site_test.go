@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 )
 
 // site has some redis-servers that hosts use with quarantines.
@@ -343,10 +343,5 @@ func (s *site) keyOn(server *redlocktest.Server, lock string) string {
 	return s.tell(server, "GET", "redlock:"+lock).Str
 }
 
-// rounds returns how often a random test repeats: 20 times as often with REDLOCKD_LONG=1.
-func rounds(n int) int {
-	if os.Getenv("REDLOCKD_LONG") == "1" {
-		return 20 * n
-	}
-	return n
-}
+// rounds returns how often a random test repeats: 20 times as often if the tests may take hours.
+func rounds(n int) int { return effort.Rounds(n, 20*n) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 	"github.com/redlockd/redlockd/redlock/redlocktest/planted"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simulation"
@@ -32,7 +33,7 @@ type plantedBug struct {
 	from uint64 // a seed that finds it, where the search begins; 0: the search begins with the first seed
 
 	// rare: few seeds find it, and which ones changes with every change of the algorithm. So it is
-	// searched for with REDLOCKD_LONG only, from the first seed on. So are mistakes that a crowd finds,
+	// searched for with REDLOCKD_LONG=1 only, from the first seed on. So are mistakes that a crowd finds,
 	// because it takes seconds.
 	rare bool
 }
@@ -114,8 +115,8 @@ var findFrom = flag.Bool("from", false, "TestSearchFindsPlantedBugs: print what 
 // not always repeat its simulation (see TestSearchRepeats).
 const nearby = 120
 
-// The simulation finds each planted mistake. With REDLOCKD_LONG or -seeds, each search begins
-// with the first seed.
+// The simulation finds each planted mistake that package effort chooses. With -seeds, or if the tests may
+// take hours, it finds all of them, and each search begins with the first seed.
 func TestSearchFindsPlantedBugs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("it takes minutes with the race detector: go test ./redlock -run TestSearch")
@@ -125,12 +126,16 @@ func TestSearchFindsPlantedBugs(t *testing.T) {
 	if planted.Name() == "" {
 		binary = planted.Build(t, mistakes)
 	}
+	isFull, frequent := effort.IsLong() || *someSeeds > 0 || *findFrom, 0
 	for _, bug := range plantedBugs {
+		if !bug.rare {
+			frequent++
+		}
+		if !isFull && (bug.rare || !effort.Chooses(frequent)) {
+			continue
+		}
 		name := strings.ReplaceAll(bug.name, " ", "_")
 		t.Run(name, func(t *testing.T) {
-			if bug.rare && os.Getenv("REDLOCKD_LONG") == "" && *someSeeds == 0 && !*findFrom {
-				return
-			}
 			if bug.source != planted.Name() { // another process has it
 				args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool { // files that this process writes
 					return strings.HasPrefix(arg, "-test.testlogfile") || strings.HasPrefix(arg, "-test.cover")
@@ -147,7 +152,7 @@ func TestSearchFindsPlantedBugs(t *testing.T) {
 				return
 			}
 			from, seeds := bug.from, nearby
-			if from == 0 || os.Getenv("REDLOCKD_LONG") != "" || *someSeeds > 0 {
+			if from == 0 || isFull {
 				from, seeds = 0, budget()
 			}
 			began := time.Now()
@@ -169,18 +174,20 @@ func TestScenesFindMistakes(t *testing.T) {
 	if raceEnabled {
 		t.Skip("it takes minutes with the race detector: go test ./redlock -run TestScenesFindMistakes")
 	}
-	binary := planted.Build(t, mistakes)
-	for mistake, by := range map[string]struct {
-		test, says string
-		times      int
+	for i, by := range []struct {
+		mistake, test, says string
+		times               int
 	}{
-		"repaired node confirms a pass": {"TestPassWithRepairedNodes", "got true, want false", 1},
-		"new without the wait":          {"TestLateHostAndNewHost", "while the old host holds it", 2},
-		"new without the counters":      {"TestLateHostAndNewHost", "the fencing token is not larger", 2},
+		{"repaired node confirms a pass", "TestPassWithRepairedNodes", "got true, want false", 1},
+		{"new without the wait", "TestLateHostAndNewHost", "while the old host holds it", 2},
+		{"new without the counters", "TestLateHostAndNewHost", "the fencing token is not larger", 2},
 	} {
-		out, err := planted.Command(t, binary, mistake, "-test.run=^"+by.test+"$").CombinedOutput()
+		if !effort.Chooses(3 * i) {
+			continue
+		}
+		out, err := planted.Command(t, planted.Build(t, mistakes), by.mistake, "-test.run=^"+by.test+"$").CombinedOutput()
 		if err == nil || strings.Count(string(out), by.says) != by.times {
-			t.Errorf("%s: %v, want %q %d times: %s", mistake, err, by.says, by.times, out)
+			t.Errorf("%s: %v, want %q %d times: %s", by.mistake, err, by.says, by.times, out)
 		}
 	}
 }

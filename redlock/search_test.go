@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simulation"
 )
 
@@ -76,9 +77,9 @@ func budget() int {
 	switch {
 	case *someSeeds > 0:
 		return *someSeeds
-	case os.Getenv("REDLOCKD_LONG") != "":
+	case effort.IsLong():
 		return 30_000
-	case raceEnabled:
+	case isThin():
 		return 4
 	}
 	return fullSearch
@@ -147,9 +148,7 @@ func TestSearchScenes(t *testing.T) {
 // TestSearchCrowd looks for a lock that stays free while many hosts wait for it, for waiters that are
 // overtaken, and for entries that stay in the queues.
 func TestSearchCrowd(t *testing.T) {
-	if raceEnabled {
-		t.Skip("it takes minutes with the race detector: go test ./redlock -run TestSearchCrowd")
-	}
+	needWholeCrowd(t)
 	makeRepeatable(t)
 	faults, seeds := map[string]int{}, (budget()+63)/64
 	for seed := range uint64(seeds) {

@@ -38,11 +38,14 @@ func oneThread(t *testing.T) {
 	t.Cleanup(func() { runtime.GOMAXPROCS(procs) })
 }
 
-// thinned returns the size of a crowd, and how long a node takes for each call. The race detector
-// takes ten times the processor time. With it, the crowd is smaller by the factor part, and each
-// call slower by part. packaging/test.sh runs the full crowd without the race detector.
+// isThin reports whether only a part of each crowd, and few seeds, are simulated: the race detector takes ten
+// times the processor time. packaging/test.sh also runs whole crowds.
+func isThin() bool { return raceEnabled || testing.Short() }
+
+// thinned returns the size of a crowd, and how long a node takes for each call. If isThin, the crowd is
+// smaller by the factor part, and each call slower by part.
 func thinned(n int, each time.Duration, part int) (int, time.Duration) {
-	if !raceEnabled {
+	if !isThin() {
 		return n, each
 	}
 	return n / part, each * time.Duration(part)
@@ -51,15 +54,14 @@ func thinned(n int, each time.Duration, part int) (int, time.Duration) {
 // needWholeCrowd skips a test that shows nothing with a smaller crowd.
 func needWholeCrowd(t *testing.T) {
 	t.Helper()
-	if raceEnabled {
+	if isThin() {
 		t.Skipf("it takes minutes with the race detector: go test ./redlock -run %s", t.Name())
 	}
 }
 
-// spaced returns the step between cases of a loop. With the race detector, only one of eight cases
-// runs: see thinned.
+// spaced returns the step between cases of a loop. If isThin, only one of eight cases runs.
 func spaced(step time.Duration) time.Duration {
-	if raceEnabled {
+	if isThin() {
 		return 8 * step
 	}
 	return step

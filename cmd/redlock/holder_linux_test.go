@@ -11,6 +11,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 )
 
 // If programs that end at once call redlock lock, the script holds the lock. A subshell in
@@ -33,7 +34,7 @@ func TestHolderIsTheScript(t *testing.T) {
 		{"parentheses around one command", "(redlock lock job); :"},
 	} {
 		shells := []string{"bash", "dash"}
-		if os.Getenv("REDLOCKD_LONG") == "" {
+		if !effort.IsLong() {
 			shells = shells[nth%2:][:1]
 		}
 		for _, shell := range shells {

@@ -11,6 +11,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 )
 
 // withHeir is a command that a signal ends, and whose child outlives it.
@@ -111,7 +112,7 @@ func TestLeftBehindAndRestless(t *testing.T) {
 	t.Parallel()
 	needPerl(t)
 	pace := "0.01"
-	if os.Getenv("REDLOCKD_LONG") != "" {
+	if effort.IsLong() {
 		pace = "0"
 	}
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(2 * time.Second)})

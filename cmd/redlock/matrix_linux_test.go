@@ -16,6 +16,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 )
 
 // needPerl returns the path of perl. Tests use perl for processes that are faster than a shell, or
@@ -55,7 +56,7 @@ func TestMatrix(t *testing.T) { // not parallel: it keeps the machine busy
 
 // ways returns in which of the four ways a trial starts: all of them, or only the nth.
 func ways(nth int) []int {
-	if os.Getenv("REDLOCKD_LONG") == "1" {
+	if effort.IsLong() {
 		return []int{0, 1, 2, 3}
 	}
 	return []int{nth % 4}

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 )
 
 // The simulation drives the Table and the Queue as package session does, in virtual time, with clients
@@ -21,19 +21,15 @@ import (
 // planted_test.go has mistakes that it must find.
 
 var (
-	simSeeds = flag.Int("seeds", 0, "TestSimulation: how many seeds; 0: a few, or many with REDLOCKD_LONG")
+	simSeeds = flag.Int("seeds", 0, "TestSimulation: how many seeds; 0: a few, or many with REDLOCKD_LONG=1")
 	simFrom  = flag.Uint64("from", 0, "TestSimulation: the first seed")
 )
 
 // TestSimulation finds no mistake. A failure names its seed: go test -run TestSimulation -from N -seeds 1.
 func TestSimulation(t *testing.T) {
 	seeds := *simSeeds
-	switch {
-	case seeds > 0:
-	case os.Getenv("REDLOCKD_LONG") != "":
-		seeds = 20000
-	default:
-		seeds = 300
+	if seeds == 0 {
+		seeds = effort.Rounds(300, 20_000)
 	}
 	for i := range uint64(seeds) {
 		if found := simulate(*simFrom + i); found != nil {

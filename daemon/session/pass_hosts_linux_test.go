@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 )
 
 // grantChecker checks the grants of one lock to clients of several hosts.
@@ -69,10 +69,7 @@ func (c *grantChecker) tryAsForeign(d *testDaemon, value string) (granted bool) 
 // Two hosts pass a lock among their clients, and another Redlock client also wants it. No two
 // clients have it at once, fencing tokens increase over all passes, and every client gets the lock.
 func TestPassBetweenHosts(t *testing.T) {
-	grants := 1000
-	if os.Getenv("REDLOCKD_LONG") == "1" {
-		grants = 100_000
-	}
+	grants := effort.Rounds(1000, 100_000)
 	here := startDaemon(t, 3, longNodeTimeout)
 	there := here.another()
 	ctx, stop := context.WithCancel(t.Context())

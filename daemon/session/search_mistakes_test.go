@@ -2,10 +2,10 @@ package session
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 	"github.com/redlockd/redlockd/redlock/redlocktest/planted"
 )
 
@@ -23,7 +23,7 @@ var searchMistakes = []planted.Mistake{
 // can be planted.
 func TestSearchFindsMistakes(t *testing.T) {
 	planted.Check(t, searchMistakes)
-	if os.Getenv("REDLOCKD_LONG") == "" {
+	if !effort.IsLong() {
 		return
 	}
 	binary := planted.Build(t, searchMistakes)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 )
 
 // The whole daemon in virtual time: hosts with a state file, simulated nodes, and clients that lock,
@@ -49,7 +49,7 @@ const fewSeeds = 1
 
 func TestSearchDaemons(t *testing.T) {
 	seeds := *daemonSeeds
-	if os.Getenv("REDLOCKD_LONG") != "" && seeds == fewSeeds {
+	if effort.IsLong() && seeds == fewSeeds {
 		seeds = 500
 	}
 	grants, faults := 0, map[string]int{}

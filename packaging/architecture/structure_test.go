@@ -60,6 +60,7 @@ var allowed = map[string]string{
 	"redlock/internal/redis/redistest": "",
 	"redlock/internal/script":          "redlock/internal/admission redlock/internal/redis",
 	"redlock/redlocktest":              "redlock redlock/internal/script redlock/redlocktest/simredis",
+	"redlock/redlocktest/effort":       "",
 	"redlock/redlocktest/planted":      "",
 	"redlock/redlocktest/simredis":     "gopher-lua redlock redlock/internal/script",
 	"redlock/redlocktest/simulation":   "redlock redlock/redlocktest redlock/redlocktest/simredis",

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 )
 
 // patience is how long a test waits for an event. Only a failing test takes that long.
@@ -58,13 +60,8 @@ func goCommand(args ...string) *exec.Cmd {
 	return command
 }
 
-// rounds returns how often a random case is tried: more with REDLOCKD_LONG=1.
-func rounds(short, long int) int {
-	if os.Getenv("REDLOCKD_LONG") == "1" {
-		return long
-	}
-	return short
-}
+// rounds returns how often a random case is tried: more if the tests may take hours.
+var rounds = effort.Rounds
 
 // needNC skips the test if nc lacks the options that the README uses.
 func needNC(t *testing.T) {

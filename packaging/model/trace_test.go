@@ -13,23 +13,16 @@ import (
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simulation"
 )
-
-// traces returns how many simulations a test makes.
-func traces(few, many int) uint64 {
-	if os.Getenv("REDLOCKD_LONG") != "" {
-		return uint64(many)
-	}
-	return uint64(few)
-}
 
 // The model allows what the code did, in each of many simulations.
 func TestTraces(t *testing.T) {
 	needSpin(t)
 	counts := map[string]int{}
-	seeds, steps := traces(2, 25), 0
+	seeds, steps := uint64(effort.Rounds(2, 25)), 0
 	for seed := range seeds {
 		v := validate(t, record(t, seed, simulation.Plan{}), "")
 		if !v.accepted {
@@ -69,7 +62,7 @@ func TestTracesFindMistakesInCode(t *testing.T) {
 		{name: "epoch not compared", variant: simredis.IgnoreEpoch},
 		{name: "extension that sets a key", variant: simredis.ExtendSets},
 	} {
-		if traces(0, 1) == 0 && !mistake.short {
+		if !effort.IsLong() && !mistake.short {
 			continue
 		}
 		t.Run(mistake.name, func(t *testing.T) {
@@ -97,7 +90,7 @@ func TestTracesFindMistakesInModel(t *testing.T) {
 		flag  string
 		short bool
 	}{{"BLIND_RELEASE", true}, {"NO_WRITE_BACK", false}, {"MINORITY", false}} {
-		if traces(0, 1) == 0 && !mistake.short {
+		if !effort.IsLong() && !mistake.short {
 			continue
 		}
 		t.Run(mistake.flag, func(t *testing.T) { mustRefuse(t, simulation.Plan{}, mistake.flag) })
@@ -107,7 +100,7 @@ func TestTracesFindMistakesInModel(t *testing.T) {
 // mustRefuse fails the test if the model accepts each trace. flag is a mistake of the model.
 func mustRefuse(t *testing.T, p simulation.Plan, flag string) {
 	t.Helper()
-	for seed := range traces(6, 40) {
+	for seed := range uint64(effort.Rounds(6, 40)) {
 		if v := validate(t, record(t, seed, p), flag); !v.accepted {
 			t.Logf("seed %d: %s", seed, v)
 			return

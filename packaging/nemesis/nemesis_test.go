@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 )
 
 // programs is the directory with the nemesis and redlockd, which are built once for all runs.
@@ -71,17 +73,9 @@ func nemesis(t *testing.T, args ...string) (string, int) {
 	return stdout.String(), code
 }
 
-// duration returns the length of a run: short in the test suite, long with REDLOCKD_LONG.
-func duration() string {
-	if os.Getenv("REDLOCKD_LONG") != "" {
-		return "1h"
-	}
-	return "30s"
-}
-
 func TestNoViolationOfRedlockd(t *testing.T) {
 	record := filepath.Join(t.TempDir(), "history.jsonl.gz")
-	out, code := nemesis(t, "-for", duration(), "-tls", "-record", record)
+	out, code := nemesis(t, "-for", fmt.Sprintf("%ds", effort.Rounds(30, 3600)), "-tls", "-record", record)
 	if code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}

@@ -2,13 +2,13 @@ package redlocktest
 
 import (
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/internal/script"
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
@@ -16,11 +16,7 @@ import (
 // operation has the same reply and effect as in a call of its own at that instant.
 func TestOneCallActsLikeSeveral(t *testing.T) {
 	ballot := luaScript(t, "ballot")
-	seeds := uint64(60)
-	if os.Getenv("REDLOCKD_LONG") == "1" {
-		seeds = 3000
-	}
-	for seed := range seeds {
+	for seed := range uint64(effort.Rounds(60, 3000)) {
 		g := generator{Rand: rand.New(rand.NewPCG(seed, 1)), ballot: ballot}
 		alone, together := admittedState(ballot), admittedState(ballot)
 		now := int64(1_800_000_000_000_000)

@@ -68,6 +68,9 @@ func Command(t *testing.T, name string, args ...string) *exec.Cmd {
 
 func StartCommand(t *testing.T, cmd *exec.Cmd, role, socket string) *Process {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("it starts processes: run it without -short")
+	}
 	p := &Process{t: t, Cmd: cmd}
 	cmd.Env = append(os.Environ(), RoleVariable+"="+role, SocketVariable+"="+socket)
 	cmd.WaitDelay = Timeout

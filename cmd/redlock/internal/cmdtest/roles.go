@@ -83,7 +83,7 @@ func buildPlain(dir string) error {
 		return err
 	}
 	TestBinary = filepath.Join(dir, filepath.Base(os.Args[0]))
-	build := exec.Command("go", "test", "-c", "-race=false", "-trimpath", "-ldflags=-w", "-o", TestBinary)
+	build := exec.Command("go", "test", "-c", "-vet=off", "-race=false", "-trimpath", "-ldflags=-w", "-o", TestBinary)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("the program under test does not build: %w\n%s", err, output)
