@@ -139,14 +139,14 @@ func TestMetricsOfExtensions(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startWithMetrics(t, 3)
 	w := d.dial()
-	w.Say("LOCK a ttl=900ms", granted5)
+	w.Say("LOCK a ttl=6s", granted5)
 	daemontest.Eventually(t, "extensions are counted", func() bool { return d.scrape()["redlockd_extension_left_ratio_count"] > 1 })
 	s := d.scrape()
 	mean := s["redlockd_extension_left_ratio_sum"] / s["redlockd_extension_left_ratio_count"]
 	if mean <= 0 || mean > .7 {
 		t.Errorf("got %v of the ttl left, want at most two thirds and 5 ms", mean)
 	}
-	w.Say("LOCK b ttl=10s", granted5)
+	w.Say("LOCK b ttl=30s", granted5)
 	w.Say("UNLOCK a", `OK .*`)
 	before := d.scrape()["redlockd_extension_left_ratio_count"]
 	w.Say("EXTEND b", `OK lock=b .*`)

@@ -23,14 +23,12 @@ func TestRealClockIsStepped(t *testing.T) {
 			held := left.take(redlock.Request{Name: "x", TTL: time.Minute})
 			left.looksAgain(c, s.looks(c)) // before the step, its clock is compared with those of other nodes
 			must(t, c.SetClock(ahead))
-			start := time.Now()
 			want(t, "the key is gone", s.keyOn(c, "x") == "", ahead > 0)
 			right.eventually("the step is noticed", func() bool {
 				right.wantHeld("x")
 				return right.of("c").State != redlock.NodeReady || t.Failed()
 			})
 			left.awaits("c", redlock.NodeQuarantined)
-			wantWithin(t, "time until both hosts noticed", time.Since(start), 0, soon)
 			before := s.looks(c)
 			left.looksAgain(c, before) // by two hosts
 			right.wantHeld("x")

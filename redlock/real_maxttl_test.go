@@ -35,7 +35,7 @@ func TestRealFleetUsesLargerMaxTTL(t *testing.T) {
 	late := s.openHost(everywhere, maxTTL(shorter)) // learns the larger max_ttl from the nodes, and waits as long
 	for _, h := range []*host{short, long, late} {
 		h.awaits("c", redlock.NodeReady)
-		wantWithin(t, "time until it votes", time.Since(start), longer, longer+2*soon)
+		wantLater(t, "it votes", start, longer)
 	}
 	wantFollows(t, s)
 }
@@ -44,9 +44,7 @@ func TestRealFleetUsesLargerMaxTTL(t *testing.T) {
 // waiting.
 func wantFollows(t *testing.T, s *site) {
 	t.Helper()
-	start := time.Now()
 	h := s.newHost()
-	wantWithin(t, "time until a later host used all nodes", time.Since(start), 0, soon)
 	h.wantNoQuarantine("a host that comes later")
 	h.release(h.take(redlock.Request{Name: "x", TTL: quarantine}))
 }
@@ -66,7 +64,7 @@ func TestRealNewNodesWaitOnce(t *testing.T) {
 	}
 	wantWithin(t, "quarantine left", one.Status().Left, 1, steady)
 	l := one.take(redlock.Request{Name: "x", TTL: quarantine, Wait: redlock.Forever})
-	wantWithin(t, "time until the first lock", time.Since(start), steady, steady+2*soon)
+	wantLater(t, "the first lock", start, steady)
 	one.release(l)
 	for _, server := range s.all {
 		two.awaits(server.Name(), redlock.NodeReady)

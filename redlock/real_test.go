@@ -101,10 +101,14 @@ func wantAway(t testing.TB, err error, nodes ...string) {
 	}
 }
 
-// soon is the time within which a node that is up must be used. The longest reconnect delay is
-// 250 ms, and a handshake takes a few milliseconds. The rest is for a machine that is busy with
-// other tests.
-const soon = time.Second + 500*ms
+// wantLater checks that something happened only after a time. How much later it was depends on how busy the
+// machine is: tests on fake time have bounds.
+func wantLater(t testing.TB, what string, start time.Time, least time.Duration) {
+	t.Helper()
+	if took := time.Since(start); took < least {
+		t.Errorf("%s: after %v, want %v at least", what, took, least)
+	}
+}
 
 // Nodes that are down when the Quorum is made are used soon after their start.
 func TestRealDownAtFirst(t *testing.T) {
@@ -120,9 +124,7 @@ func TestRealDownAtFirst(t *testing.T) {
 	for _, server := range s.all {
 		must(t, server.Restart())
 	}
-	start := time.Now()
 	s.eventually("all are ready", func() bool { return s.q.Status().Ready == 3 })
-	wantWithin(t, "time until all were ready", time.Since(start), 0, soon)
 	s.pair("x")
 }
 
@@ -134,9 +136,7 @@ func TestRealRestart(t *testing.T) {
 		s.pair("x")
 		s.eventually("the host notices that the node died", func() bool { return s.q.Status().Ready == 2 })
 		must(t, s.all[0].Restart())
-		start := time.Now()
 		s.eventually("it is ready", func() bool { return s.q.Status().Ready == 3 })
-		wantWithin(t, "time until it was ready", time.Since(start), 0, soon)
 		l := s.acquire(redlock.Request{Name: "x", TTL: realTTL})
 		s.eventually("it votes", func() bool { token, err := s.all[0].Get("redlock:x"); return err == nil && token != "" })
 		s.release(l)

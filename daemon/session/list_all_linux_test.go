@@ -62,8 +62,9 @@ rule "everything" {
 	there.Say("LOCK web/b mode=shared", "OK .*")
 	waits := d.dialAs(userOf(4003))
 	waits.Send("LOCK web/b")
-	daemontest.Eventually(t, "the waiter is shown", func() bool {
-		return slices.ContainsFunc(there.listAll(), func(line string) bool { return strings.Contains(line, "web/b") && strings.Contains(line, "wanted=yes") })
+	daemontest.Eventually(t, "all nodes have the three locks, and the waiter", func() bool {
+		lines := strings.Join(there.listAll(), "\n")
+		return strings.Count(lines, "held=3") == 3 && strings.Contains(lines, "wanted=yes")
 	})
 	host, err := os.Hostname()
 	if err != nil {

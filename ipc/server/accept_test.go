@@ -60,18 +60,7 @@ func TestServeRefusesClients(t *testing.T) {
 	}
 }
 
-// Closing the listener ends Serve while it refuses many clients.
-func TestServeEndsWhileRefusing(t *testing.T) {
-	d := startFake(t, func(d *fakeDaemon) {
-		d.Admit = func(Peer) error { return errors.New("full") }
-	})
-	hearEnd(t, d.dial(t), "ERR INTERNAL : full\n")
-	if err := d.Shutdown(t.Context(), nil); err != nil {
-		t.Error(err)
-	}
-}
-
-// Cancelling the context, or Shutdown, also ends Serve, even if clients to refuse keep coming.
+// Cancelling the context, or Shutdown, ends Serve, even if clients to refuse keep coming.
 func TestServeEndsWhileClientsKeepComing(t *testing.T) {
 	for what, end := range map[string]func(*Server, context.CancelFunc){
 		"context":  func(_ *Server, cancel context.CancelFunc) { cancel() },

@@ -3,7 +3,6 @@ package server
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestServerClosedWhileWaiting(t *testing.T) {
@@ -12,12 +11,8 @@ func TestServerClosedWhileWaiting(t *testing.T) {
 	say(t, nc, "@a LOCK x\nLOCK y\nLOCK z\n")
 	d.waiting(t, "x")
 	d.waiting(t, "y")
-	start := time.Now()
 	nc.Close()
 	d.hearEnds(t, "input gone=true", "close") // after all three requests have ended
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("noticed after %v", took)
-	}
 	d.wantNotCut(t)
 }
 
@@ -30,12 +25,8 @@ func TestServerClosedAfterHalfClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.hearEnds(t, "input gone=false")
-	start := time.Now()
 	nc.Close()
 	d.hearEnds(t, "close")
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("noticed after %v", took)
-	}
 }
 
 // The server notices that a client closes even while a full queue pauses reading.
@@ -44,12 +35,8 @@ func TestServerClosedWhilePaused(t *testing.T) {
 	nc := d.dial(t)
 	say(t, nc, "LOCK x\n"+strings.Repeat("PING\n", 10000))
 	d.waiting(t, "x")
-	start := time.Now()
 	nc.Close()
 	d.hearEnds(t, "input gone=true", "close")
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("noticed after %v", took)
-	}
 }
 
 // If the client closes while a request waits for its turn, the request begins with a context that

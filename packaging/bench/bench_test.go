@@ -95,9 +95,15 @@ func testSlice(t *testing.T, b *pairBench, e entry, s scenario, hung *node) {
 	if s.shared {
 		length = 3 * retryLessThan // a split vote may need some retries
 	}
-	got, err := b.slice(t.Context(), e, s, length, hung)
-	if err != nil {
-		t.Fatal(err)
+	var got sample
+	for giveUp := time.Now().Add(time.Minute); ; { // on a busy machine a node may answer too late
+		var err error
+		if got, err = b.slice(t.Context(), e, s, length, hung); err != nil {
+			t.Fatal(err)
+		}
+		if got.failed == 0 || got.clashes > 0 || time.Now().After(giveUp) {
+			break
+		}
 	}
 	n := len(got.latencies)
 	if n == 0 || got.failed > 0 || got.clashes > 0 {

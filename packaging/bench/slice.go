@@ -220,7 +220,7 @@ type slice struct {
 	scenario
 	locker func(w int) locker
 	mark   string        // part of the name of every lock of this slice, and of no other
-	length time.Duration // no pair begins after this time
+	length time.Duration // no pair begins after this time, and after the first pair
 	limit  time.Duration // relief is called after this time, to end calls that hang
 	relief func()
 }
@@ -251,13 +251,23 @@ func (s slice) run(ctx context.Context) (pairs, error) {
 	defer cancel()
 	lockCtx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	var over atomic.Bool
-	defer time.AfterFunc(s.length, func() {
+	var over, passed, paired atomic.Bool
+	end := func() {
 		over.Store(true)
 		if s.shared {
 			giveUp() // otherwise a worker that waits for others goes on waiting
 		}
+	}
+	defer time.AfterFunc(s.length, func() {
+		if passed.Store(true); paired.Load() {
+			end()
+		}
 	}).Stop()
+	onPair := func() {
+		if !paired.Swap(true) && passed.Load() {
+			end()
+		}
+	}
 	defer time.AfterFunc(s.length+s.limit, s.relief).Stop()
 
 	crew := make([]worker, s.workers)
@@ -266,7 +276,7 @@ func (s slice) run(ctx context.Context) (pairs, error) {
 	var wg sync.WaitGroup
 	for i := range crew {
 		w := &crew[i]
-		*w = worker{slice: &s, number: i, locker: s.locker(i), over: &over, start: start, place: &common}
+		*w = worker{slice: &s, number: i, locker: s.locker(i), over: &over, onPair: onPair, start: start, place: &common}
 		if !s.shared {
 			w.place = new(place)
 		}
@@ -330,6 +340,7 @@ type worker struct {
 	number int
 	locker locker
 	over   *atomic.Bool
+	onPair func()    // is called after each pair
 	start  time.Time // of the slice
 	place  *place    // of the name that this worker takes
 	alarm  *alarm    // nil if workers do not sleep in the scenario
@@ -359,7 +370,8 @@ func (w *worker) run(ctx, lockCtx context.Context) {
 func (w *worker) work(ctx, lockCtx context.Context) {
 	for n := 0; !w.over.Load() && ctx.Err() == nil; n++ {
 		start := time.Now()
-		if err := w.pair(ctx, lockCtx, w.name(n)); err != nil {
+		err := w.pair(ctx, lockCtx, w.name(n))
+		if w.onPair(); err != nil {
 			if lockCtx.Err() == nil { // otherwise the pair failed because of that
 				w.failed++
 				w.failure = err

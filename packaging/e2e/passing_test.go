@@ -382,10 +382,11 @@ func TestNodesFailWhilePassing(t *testing.T) {
 	needNC(t)
 	cluster := redlocktest.StartRedis(t, 5)
 	cluster.Admit(t)
-	here, there := newHost(t, cluster, shortMaxTTL), newHost(t, cluster, shortMaxTTL)
+	const patientMaxTTL = `max_ttl = "8s"`
+	here, there := newHost(t, cluster, patientMaxTTL), newHost(t, cluster, patientMaxTTL)
 	here.serve()
 	there.serve()
-	l := newPassLoad(t, 2500*time.Millisecond)
+	l := newPassLoad(t, 8*time.Second) // longer than a busy machine delays a client
 	l.add(here, 8)
 	l.add(there, 4)
 	look := here.nc()
@@ -397,6 +398,10 @@ func TestNodesFailWhilePassing(t *testing.T) {
 	for i := range rounds(4, 40) {
 		server := cluster.Servers[i%5]
 		l.more(200)
+		if i >= 3 { // so that three nodes vote
+			earlier := cluster.Servers[(i-3)%5].Name()
+			waitFor(t, "the node votes again", func() bool { return field(nodeLine(look, earlier), "state") == "ready" })
+		}
 		if i%2 == 0 {
 			done(server.Stop())
 			l.more(200)
@@ -406,8 +411,6 @@ func TestNodesFailWhilePassing(t *testing.T) {
 		server.Kill()
 		l.more(200)
 		done(server.Restart())
-		l.more(200)
-		waitFor(t, "the node votes again", func() bool { return field(nodeLine(look, server.Name()), "state") == "ready" })
 	}
 	l.more(200)
 	if passes(look) == 0 {
