@@ -342,19 +342,6 @@ func TestForceThenDisconnectReleasesOtherNames(t *testing.T) {
 	admin.Want(`OK n=1`)
 }
 
-// With hold=ttl, the end of the connection releases nothing: the holder may still work elsewhere.
-func TestForceThenDisconnectKeepsHoldTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := startSims(t, 3, longNodeTimeout)
-		w, admin := d.dial(), d.dial()
-		w.Say("LOCK a,b hold=ttl ttl=30s", granted(`a,b`))
-		admin.Say("FORCE a", `OK lock=a n=1 also=b held=.*`)
-		w.Want(`LOST lock=a,b .*`)
-		w.Conn.Close()
-		admin.Say("LOCK b wait=300ms", `ERR HELD .*`)
-	})
-}
-
 // A lease of any kind is found by its names and by its id, and can be extended.
 func TestEveryKindIsFoundByNameAndLease(t *testing.T) {
 	for _, kind := range kinds {

@@ -362,46 +362,6 @@ func TestWaitIgnoresSmallerLimits(t *testing.T) {
 	}
 }
 
-// An earlier version recorded a lock that it retained (retain=) as one that nobody holds, without
-// min=. The daemon releases it.
-func TestRetainedByEarlierVersionIsReleased(t *testing.T) {
-	s := newSuccession(t)
-	w := s.dial()
-	w.Say("LOCK a ttl=20s", granted5)
-	s.end()
-	s.found = func(p *state.Recovered) {
-		for _, l := range p.Leases {
-			l.Kept = true
-		}
-	}
-	s.start(w)
-	w.Want(`BACK .*`)
-	w.Until("WHO a", "OK n=0")
-	w.Say("LOCK a wait=0", granted5)
-}
-
-// A LOCK that waited with an earlier version can have an option that this one does not know. Its
-// client gets an answer, and everything else continues.
-func TestRemovedOptionInTheStateFile(t *testing.T) {
-	s := newSuccession(t)
-	holder, w := s.dial(), s.dial()
-	holder.Say("LOCK a ttl=20s", granted5)
-	w.sendWaiting(holder, "LOCK a", 1)
-	s.end()
-	s.found = func(p *state.Recovered) {
-		for _, r := range p.Requests {
-			r.Line = []byte("LOCK a retain=1s")
-		}
-	}
-	s.start(holder, w)
-	holder.Want(`BACK .*`)
-	w.Want(`BACK .*`)
-	w.Want(`ERR OPTION : "?retain"? is not an option: LOCK takes .*`)
-	w.Say("LOCK a wait=0", `ERR HELD .*`)
-	holder.Say("UNLOCK a", "OK lock=a")
-	w.Say("LOCK a wait=0", granted5)
-}
-
 // A connection that waits for a lock is stored at once, in place of an idle one, even if a process
 // is to hold the lock.
 func TestWaitingConnIsStored(t *testing.T) {

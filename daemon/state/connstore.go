@@ -75,11 +75,9 @@ func (e *ConnEntry) Init(conn StorableConn, number uint64, opened time.Duration)
 }
 
 // connPrefix and the number of a connection, in base nameBase, are its name in the manager's store.
-// The earlier prefix had decimal numbers.
 const (
-	connPrefix    = "c-"
-	earlierPrefix = "conn-"
-	nameBase      = 36
+	connPrefix = "c-"
+	nameBase   = 36
 )
 
 // maxStored bounds how many connections are stored. systemd passes all their names in one variable,
@@ -97,7 +95,7 @@ func ConnName(number uint64) string { return connPrefix + strconv.FormatUint(num
 // ConnNumber returns the number of a connection that was passed under that name. For other names it
 // returns 0, which no connection has.
 func ConnNumber(name string) uint64 {
-	for prefix, base := range map[string]int{connPrefix: nameBase, unstoredPrefix: nameBase, earlierPrefix: 10} {
+	for prefix, base := range map[string]int{connPrefix: nameBase, unstoredPrefix: nameBase} {
 		text, has := strings.CutPrefix(name, prefix)
 		if number, err := strconv.ParseUint(text, base, 64); has && err == nil {
 			return number
@@ -124,7 +122,7 @@ type Inherited struct {
 // TakeInherited takes the connections that the manager hands over, or the earlier process that has
 // replaced itself by this one.
 func TakeInherited(m *systemd.Manager) Inherited {
-	conns := slices.Concat(m.Stored(connPrefix), m.Stored(unstoredPrefix), m.Stored(earlierPrefix))
+	conns := slices.Concat(m.Stored(connPrefix), m.Stored(unstoredPrefix))
 	return Inherited{Conns: conns, Marked: m.CloseStored(MarkName)}
 }
 

@@ -255,9 +255,9 @@ func TestNamesFitIntoAVariable(t *testing.T) {
 	}
 }
 
-// Names of an earlier version, and of connections that only a process passes, have their numbers.
+// Names of connections that only a process passes, have their numbers.
 func TestConnNumber(t *testing.T) {
-	for name, want := range map[string]uint64{"conn-10": 10, "c-10": 36, "unstored-10": 36, "mark": 0, "c-": 0, "conn-x": 0, "c--1": 0} {
+	for name, want := range map[string]uint64{"c-10": 36, "unstored-10": 36, "mark": 0, "c-": 0, "conn-x": 0, "c--1": 0} {
 		if got := ConnNumber(name); got != want {
 			t.Errorf("%s: got %d, want %d", name, got, want)
 		}

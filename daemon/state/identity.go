@@ -9,12 +9,8 @@ import (
 	"strings"
 )
 
-// formatVersion is the version of the records that this daemon writes. It also reads records of
-// readVersion. An older daemon reads neither the new records nor a file that has them.
-const (
-	formatVersion = "redlockd table 2"
-	readVersion   = "redlockd table 1"
-)
+// formatVersion is the version of the records that this daemon reads and writes.
+const formatVersion = "redlockd table 2"
 
 // bootIDFile is a variable for tests.
 var bootIDFile = "/proc/sys/kernel/random/boot_id"
@@ -86,7 +82,7 @@ func sameIdentity(found, wanted []byte) error {
 	switch {
 	case bytes.Equal(found, wanted):
 		return nil
-	case len(then) < 3 || version != formatVersion && version != readVersion:
+	case len(then) < 3 || version != formatVersion:
 		return errors.New("it was written by another version of redlockd")
 	case !bytes.Equal(bootOf(then[1]), bootOf(now[1])):
 		return errors.New("the host was rebooted after it was written")
@@ -98,8 +94,7 @@ func sameIdentity(found, wanted []byte) error {
 	return errors.New("the config has other nodes or another key_prefix now")
 }
 
-// versionOf returns the version in an identity, and the PID namespace; "": it is unknown, as in files
-// of earlier versions.
+// versionOf returns the version in an identity, and the PID namespace; "": it is unknown.
 func versionOf(identity []byte) (version, namespace string) {
 	line, _, _ := strings.Cut(string(identity), "\n")
 	version, namespace, _ = strings.Cut(line, namespaceMark)

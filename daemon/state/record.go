@@ -91,7 +91,6 @@ const (
 	recordAnswered   recordKind = 'a'
 	recordAcquiring  recordKind = 'T'
 	recordGranted    recordKind = 'G' // the whole lease; its LOCK is answered
-	recordGranted1   recordKind = 'H' // the same in the first version of the format: only read, never written
 	recordDeadline   recordKind = 'D'
 	recordCounted    recordKind = 'F' // one more reentrant LOCK counts on it, or one fewer; a request is answered
 	recordResumed    recordKind = 'M' // another connection has it
@@ -107,8 +106,7 @@ const (
 )
 
 // The functions below list the fields of each kind of record, for both writing and reading. A change
-// needs a new formatVersion and a new kind of record, so that the records of earlier versions can
-// still be read.
+// needs a new formatVersion.
 
 type connRecord struct {
 	Conn
@@ -158,8 +156,8 @@ func (l *Lease) code(kind recordKind, c *codec) (answered uint64) {
 	case recordAcquiring:
 		l.Phase = PhaseAcquiring
 		codeTarget(&l.Record, c)
-	case recordGranted, recordGranted1:
-		l.codeAll(kind, c)
+	case recordGranted:
+		l.codeAll(c)
 		return l.Number
 	case recordDeadline:
 		c.duration(&l.Record.Deadline)
@@ -194,7 +192,7 @@ func (l *Lease) code(kind recordKind, c *codec) (answered uint64) {
 }
 
 // codeAll lists all fields of a lease that was granted.
-func (l *Lease) codeAll(kind recordKind, c *codec) {
+func (l *Lease) codeAll(c *codec) {
 	if c.number((*int)(&l.Phase)); l.Phase == PhaseAcquiring || l.Phase >= phaseCount {
 		c.fail()
 	}
@@ -211,9 +209,6 @@ func (l *Lease) codeAll(kind recordKind, c *codec) {
 	c.text((*string)(&l.Reason))
 	c.flag(&l.Reported)
 	c.texts(&l.Reentrants)
-	if kind == recordGranted1 {
-		return
-	}
 	c.text(&l.Record.Grant)
 }
 

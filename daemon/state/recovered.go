@@ -162,7 +162,7 @@ func (r *replay) applyLease(kind recordKind, c *codec) error {
 	switch {
 	case kind == recordAcquiring:
 		r.Leases[l.Number] = clone(l)
-	case kind == recordGranted, kind == recordGranted1:
+	case kind == recordGranted:
 		if known != nil && known.Phase > PhaseHeld { // lost before its LOCK was answered
 			l.Phase, l.Reason = known.Phase, known.Reason
 		}
