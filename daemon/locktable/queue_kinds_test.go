@@ -39,39 +39,6 @@ func joinAll(q *Queue, kinds ...Kind) (all []*Waiter) {
 	return all
 }
 
-// TestQueueOfKinds checks which kinds can hold a lock together, and which wait for each other.
-func TestQueueOfKinds(t *testing.T) {
-	writer, five := Kind{}, Kind{Slots: 5}
-	for _, test := range []struct {
-		name  string
-		kinds []Kind
-		want  string   // see readyOf
-		leave []string // the same after the first waiter has left, then after the next, and so on
-	}{
-		{"readers hold together, none overtakes a writer", []Kind{reader, reader, writer, reader, reader, writer}, "110000", []string{"10000", "1000", "110", "10", "1"}},
-		{"a writer first", []Kind{writer, reader, reader, writer, reader}, "10000", []string{"1100", "100", "10", "1"}},
-		{"as many as there are slots", []Kind{three, three, three, three, three}, "11100", []string{"1110", "111", "11", "1"}},
-		{"another number of slots", []Kind{three, five, three, five}, "1000", []string{"100", "10", "1"}},
-		{"readers and slots", []Kind{reader, three, reader}, "100", []string{"10", "1"}},
-		{"slots and a writer", []Kind{three, three, writer, three}, "1100", []string{"100", "10", "1"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			q := New()
-			all := joinAll(q, test.kinds...)
-			if got := readyOf(all); got != test.want {
-				t.Fatalf("ready: %s, want %s", got, test.want)
-			}
-			for i, want := range test.leave {
-				q.Leave(all[0], nil)
-				all = all[1:]
-				if got := readyOf(all); got != want {
-					t.Fatalf("ready after %d left: %s, want %s", i+1, got, want)
-				}
-			}
-		})
-	}
-}
-
 // model is a simple wait queue: all waiters in the order of arrival.
 type model []*Waiter
 

@@ -2,7 +2,6 @@ package locktable
 
 import (
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -20,60 +19,6 @@ func isReady(p *Waiter) bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// In whatever order waiters leave, only the first remaining one is ready.
-func TestQueueFirstComeFirstServed(t *testing.T) {
-	q := New()
-	var waiters []*Waiter
-	for range 5 {
-		p := newWaiter("a")
-		q.Join(p)
-		waiters = append(waiters, p)
-	}
-	for _, leaves := range []int{3, 0, 0, 1, 0} { // index in waiters
-		q.Leave(waiters[leaves], nil)
-		waiters = slices.Delete(waiters, leaves, leaves+1)
-		for i, p := range waiters {
-			if isReady(p) != (i == 0) {
-				t.Fatalf("after waiter %d left: waiter %d of %d is ready: %v", leaves, i, len(waiters), isReady(p))
-			}
-		}
-	}
-	if len(q.names) != 0 {
-		t.Errorf("an empty queue keeps %d names", len(q.names))
-	}
-}
-
-func TestQueueNamesAreIndependent(t *testing.T) {
-	q := New()
-	a, b := newWaiter("a"), newWaiter("b")
-	q.Join(a)
-	q.Join(b)
-	if !isReady(a) || !isReady(b) {
-		t.Errorf("ready: a %v, b %v; want both", isReady(a), isReady(b))
-	}
-}
-
-// A waiter in several queues is ready when it is first in all of them, and blocks the waiters behind
-// it in each.
-func TestQueueSeveralNames(t *testing.T) {
-	q := New()
-	a, ab, b := newWaiter("a"), newWaiter("a", "b"), newWaiter("b")
-	q.Join(a)
-	q.Join(ab)
-	q.Join(b)
-	if isReady(ab) || isReady(b) {
-		t.Fatalf("ready: ab %v, b %v; want neither", isReady(ab), isReady(b))
-	}
-	q.Leave(a, nil)
-	if !isReady(ab) || isReady(b) {
-		t.Fatalf("after a left: ready: ab %v, b %v; want only ab", isReady(ab), isReady(b))
-	}
-	q.Leave(ab, nil)
-	if !isReady(b) {
-		t.Error("after ab left: b is not ready")
 	}
 }
 
