@@ -2,8 +2,6 @@ package architecture
 
 import (
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -129,40 +127,6 @@ func TestClientBringsNothing(t *testing.T) {
 			continue
 		}
 		t.Errorf("package client depends on %s", dep)
-	}
-}
-
-// The files of the programs in packaging that are modules of their own can be read in one go.
-func TestFilesOfPrograms(t *testing.T) {
-	const maxLines = 500
-	for _, dir := range []string{"../bench", "../nemesis"} {
-		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %d files, %v", dir, len(files), err)
-		}
-		for _, name := range files {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if lines := strings.Count(string(text), "\n"); lines > maxLines {
-				t.Errorf("%s has %d lines, want at most %d", name, lines, maxLines)
-			}
-		}
-	}
-}
-
-// Every package says in doc.go what it owns, what calls it and what it never does.
-func TestPackageDocs(t *testing.T) {
-	for path, p := range tree(t) {
-		text, err := os.ReadFile(filepath.Join(p.Dir, "doc.go"))
-		if err != nil {
-			t.Errorf("package %s has no doc.go", path)
-			continue
-		}
-		if lines := strings.Count(string(text), "\n// ") + 1; lines < 4 {
-			t.Errorf("doc.go of package %s has %d lines of text, want what it owns, what calls it and what it never does", path, lines)
-		}
 	}
 }
 
