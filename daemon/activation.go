@@ -62,12 +62,12 @@ func (d *daemon) openSocket(c *claim, m *systemd.Manager) (*socket, error) {
 	}
 	switch {
 	case c.earlier != nil && setPermissions(c.path, &d.Cfg.Socket) == nil:
-		return &socket{Listener: c.earlier, path: c.path, lock: c.lock, isOurs: true}, nil
+		return newSocket(c, c.earlier, true), nil
 	case c.inherited == nil:
 		return c.listen(&d.Cfg.Socket)
 	}
 	for _, difference := range d.Cfg.Socket.Differences(c.path) {
 		d.Log.Warn("the socket of the service manager differs from the config: redlockd.socket decides", "config", difference)
 	}
-	return &socket{Listener: c.inherited, path: c.path, lock: c.lock}, nil
+	return newSocket(c, c.inherited, false), nil
 }

@@ -53,7 +53,7 @@ func TestSocketOfTheManagerStays(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	(&socket{path: path}).release(true)
+	newSocket(&claim{path: path}, nil, false).release(true)
 	if _, err := os.Stat(path); err != nil {
 		t.Error(err)
 	}

@@ -95,7 +95,7 @@ func (d *daemon) prepareReplace(next *config.Config, o RunOptions) error {
 		return fmt.Errorf("now it would lose leases and waiters: %s", health.Text())
 	}
 	if d.listener.isOurs {
-		if next.Socket.Path != d.listener.path {
+		if next.Socket.Path != d.listener.claim.path {
 			return errors.New("socket.path cannot change while locks are held, because the state file is beside the socket: stop redlockd, and start it with the new path")
 		}
 		if err := next.Socket.CheckGroup(); err != nil {
@@ -143,7 +143,7 @@ func (d *daemon) passRest(next *config.Config) error {
 	if d.listener.isOurs {
 		name = ownSocketName
 	}
-	listener, err := d.listener.duplicate()
+	listener, lock, err := d.listener.passed()
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (d *daemon) passRest(next *config.Config) error {
 	for _, file := range []struct {
 		name string
 		*os.File
-	}{{name, listener}, {lockFileName, d.listener.lock}, {configName, text}, {state.MarkName, mark}} {
+	}{{name, listener}, {lockFileName, lock}, {configName, text}, {state.MarkName, mark}} {
 		raw, err := file.SyscallConn()
 		if err != nil {
 			return err

@@ -171,14 +171,14 @@ func (d *daemon) waitForNodes(ctx context.Context) {
 
 func (d *daemon) serve(ctx context.Context, stored state.Inherited, o RunOptions) error {
 	srv, listener := d.NewServer(), d.listener
-	stopStoring := d.restore(srv, listener.path, stored, o)
+	stopStoring := d.restore(srv, listener.claim.path, stored, o)
 	defer stopStoring()
 	accepting, stop := context.WithCancel(context.WithoutCancel(ctx)) // clients may connect during a drain
 	defer stop()
 	served := make(chan error, 1)
 	var serving, attending sync.WaitGroup // stop ends all of them
-	serving.Go(func() { served <- srv.Serve(accepting, listener) })
-	d.Log.Info("serving", "socket", listener.path, "nodes", len(d.Cfg.Quorum.Nodes), "version", Version())
+	serving.Go(func() { served <- listener.serve(accepting, srv) })
+	d.Log.Info("serving", "socket", listener.claim.path, "nodes", len(d.Cfg.Quorum.Nodes), "version", Version())
 	if o.Ready != nil {
 		o.Ready()
 	}
@@ -186,6 +186,7 @@ func (d *daemon) serve(ctx context.Context, stored state.Inherited, o RunOptions
 	defer attending.Wait()
 	attending.Go(func() { d.reportStatus(accepting, o.Manager) })
 	attending.Go(func() { d.Journal.Watch(accepting) })
+	attending.Go(func() { listener.watch(accepting, d) })
 	attending.Go(func() { d.LeaseLog.Run(accepting) })
 	attending.Go(func() { d.certificates.watch(accepting) })
 	attending.Go(func() { d.watchNodes(accepting) })

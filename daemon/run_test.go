@@ -152,7 +152,7 @@ func TestStopWaitsForTheLastAccept(t *testing.T) {
 		<-late.asked
 		stop()
 	}
-	d.listener = &socket{Listener: late}
+	d.listener = newSocket(&claim{}, late, false)
 	if err := d.serve(ctx, state.Inherited{}, RunOptions{Dev: true, Ready: ready}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,37 +1,47 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/state/statefile"
-	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // socket is the Unix socket that clients connect to, with the lock file beside it. The lock keeps a
 // second daemon from replacing the socket.
 type socket struct {
-	net.Listener
-	path   string
-	lock   *os.File
+	claim  *claim
 	isOurs bool // this daemon created it, not the service manager
+
+	mu       sync.Mutex // guards what follows, and claim.lock; nothing is locked inside it
+	listener net.Listener
+	file     os.FileInfo // of the path, with this socket; nil: not known
+	isPassed bool        // the next process gets this listener
 }
 
-// listen creates the socket in a private directory, sets its rights there, and then moves it into
-// place. So users that the config does not allow can never connect. It replaces the socket of a dead
-// daemon. claimSocket has refused the socket of a living one.
+// newSocket returns the socket that listener serves at the claimed path.
+func newSocket(c *claim, listener net.Listener, isOurs bool) *socket {
+	file, _ := os.Lstat(c.path) // fails for a path that was removed: watch reports it
+	return &socket{claim: c, listener: listener, file: file, isOurs: isOurs}
+}
+
+// listen creates the socket. It replaces the socket of a dead daemon. claimSocket has refused the socket
+// of a living one.
 func (c *claim) listen(cfg *config.Socket) (*socket, error) {
-	listener, err := listenInPrivateDir(cfg)
+	listener, err := bindSocket(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", cfg.Path, err)
 	}
-	return &socket{Listener: listener, path: cfg.Path, lock: c.lock, isOurs: true}, nil
+	return newSocket(c, listener, true), nil
 }
 
 // lockSocket locks the lock file of a socket. The lock ends with the process, however that ends.
@@ -39,6 +49,20 @@ func lockSocket(path string) (*os.File, error) {
 	if err := config.MayReplace(path); err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
+	file, err := openLockFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if used := statefile.InUse(statefile.PathFor(path)); used != "" {
+		file.Close()
+		return nil, fmt.Errorf("socket %s: another redlockd that served it still runs, and appends to %s, although %s was removed or replaced: "+
+			"end it first: two daemons that continue the same leases can grant held locks to others", path, used, file.Name())
+	}
+	return file, nil
+}
+
+// openLockFile opens the lock file of a socket, and locks it.
+func openLockFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w (does its directory exist, and may this user write there?)", err)
@@ -46,11 +70,6 @@ func lockSocket(path string) (*os.File, error) {
 	if err := takeLockFile(file); err != nil {
 		file.Close()
 		return nil, fmt.Errorf("socket %s: %w", path, err)
-	}
-	if used := statefile.InUse(statefile.PathFor(path)); used != "" {
-		file.Close()
-		return nil, fmt.Errorf("socket %s: another redlockd that served it still runs, and appends to %s, although %s was removed or replaced: "+
-			"end it first: two daemons that continue the same leases can grant held locks to others", path, used, file.Name())
 	}
 	return file, nil
 }
@@ -83,40 +102,56 @@ func pidIn(file *os.File) string {
 	return fmt.Sprintf(" (pid %d)", pid)
 }
 
-func listenInPrivateDir(cfg *config.Socket) (net.Listener, error) {
-	dir, err := os.MkdirTemp(filepath.Dir(cfg.Path), ".r") // 0700
-	if err != nil {
+// bindSocket binds a socket to its path, and listens only when the path has its mode and group. Until
+// then the kernel refuses all clients, so users that the config does not allow can never connect. The
+// socket is bound to the path itself, and not renamed: systemd-tmpfiles and the like remove sockets
+// whose path the kernel does not list (/proc/net/unix).
+func bindSocket(cfg *config.Socket) (net.Listener, error) {
+	if err := os.Remove(cfg.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	aside := filepath.Join(dir, "s")
-	listener, err := listenIn(dir, aside)
+	syscall.ForkLock.RLock()
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
-		return nil, err
+		return nil, os.NewSyscallError("socket", err)
 	}
-	listener.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err = setPermissions(aside, cfg); err == nil {
-		err = os.Rename(aside, cfg.Path)
-	}
+	file := os.NewFile(uintptr(fd), cfg.Path)
+	defer file.Close()                             // the listener has a duplicate
+	umask := syscall.Umask(0o777 &^ int(cfg.Mode)) // of the process; for others it is as strict, or they ask for 0600
+	err = syscall.Bind(fd, &syscall.SockaddrUnix{Name: cfg.Path})
+	syscall.Umask(umask)
 	if err != nil {
-		listener.Close()
-		return nil, err
+		return nil, os.NewSyscallError("bind", err)
 	}
-	return listener, nil
+	listener, err := listenOn(file, cfg)
+	if err != nil {
+		os.Remove(cfg.Path)
+	}
+	return listener, err
 }
 
-// listenIn creates a socket in a directory. Its temporary path may be longer than the final one, and
-// too long for the kernel. Then it uses a path through /proc/self/fd.
-func listenIn(dir, path string) (net.Listener, error) {
-	if len(path) <= ipc.MaxSocketPath {
-		return net.Listen("unix", path)
+// backlog is how many clients may wait until they are accepted. The kernel allows fewer
+// (net.core.somaxconn).
+const backlog = 1 << 12
+
+func listenOn(file *os.File, cfg *config.Socket) (net.Listener, error) {
+	if cfg.Group != "" {
+		gid, err := config.GroupID(cfg.Group)
+		if err != nil {
+			return nil, err
+		}
+		if err := os.Lchown(cfg.Path, -1, gid); err != nil {
+			return nil, err
+		}
 	}
-	folder, err := os.Open(dir)
-	if err != nil {
-		return nil, err
+	if err := syscall.Listen(int(file.Fd()), backlog); err != nil {
+		return nil, os.NewSyscallError("listen", err)
 	}
-	defer folder.Close()
-	return net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), filepath.Base(path)))
+	return net.FileListener(file)
 }
 
 func setPermissions(path string, cfg *config.Socket) error {
@@ -132,30 +167,52 @@ func setPermissions(path string, cfg *config.Socket) error {
 	return os.Chmod(path, cfg.Mode)
 }
 
-// SyscallConn lets server.Server check for connections before it accepts them.
-func (s *socket) SyscallConn() (syscall.RawConn, error) {
-	listener, ok := s.Listener.(syscall.Conn)
-	if !ok {
-		return nil, errors.ErrUnsupported
+// serve accepts connections until ctx ends, also after watch has bound the socket again.
+func (s *socket) serve(ctx context.Context, srv *server.Server) error {
+	for {
+		listener := s.current()
+		if err := srv.Serve(ctx, listener); err != nil || ctx.Err() != nil || s.current() == listener {
+			return err
+		}
 	}
-	return listener.SyscallConn()
 }
 
-// duplicate returns a duplicate that stays open when the server closes the socket.
-func (s *socket) duplicate() (*os.File, error) {
-	listener, ok := s.Listener.(*net.UnixListener)
+func (s *socket) current() net.Listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listener
+}
+
+// passed returns duplicates of the listener and of the lock file for the next process. From then on
+// the socket is not bound again.
+func (s *socket) passed() (listener, lock *os.File, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unix, ok := s.listener.(*net.UnixListener)
 	if !ok {
-		return nil, errors.ErrUnsupported
+		return nil, nil, errors.ErrUnsupported
 	}
-	return listener.File()
+	if listener, err = unix.File(); err != nil {
+		return nil, nil, err
+	}
+	s.isPassed = true
+	return listener, s.claim.lock, nil
 }
 
 // release removes the socket, and then ends the lock on it. If remove is false, the socket stays, so
 // that clients of the next daemon find it. A socket of the service manager always stays: the manager
 // still listens there.
 func (s *socket) release(remove bool) {
-	if remove && s.isOurs {
-		os.Remove(s.path)
+	if remove && s.isOurs && s.isInPlace() {
+		os.Remove(s.claim.path)
 	}
-	s.lock.Close()
+	s.claim.lock.Close()
+}
+
+// isInPlace reports whether the path leads to this socket.
+func (s *socket) isInPlace() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	file, err := os.Lstat(s.claim.path)
+	return err == nil && s.file != nil && os.SameFile(file, s.file)
 }

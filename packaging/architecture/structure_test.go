@@ -26,7 +26,7 @@ var allowed = map[string]string{
 	"cmd/redlock/internal/term":        "x/sys",
 	"cmd/redlock/internal/top":         "client cmd/redlock/internal/describe cmd/redlock/internal/output cmd/redlock/internal/socket cmd/redlock/internal/term",
 	"cmd/redlockd":                     "daemon daemon/access daemon/config daemon/logging hclog systemd",
-	"daemon":                           "daemon/config daemon/devnodes daemon/locktable daemon/logging daemon/metrics daemon/session daemon/state daemon/state/statefile hclog ipc ipc/server redlock systemd",
+	"daemon":                           "daemon/config daemon/devnodes daemon/locktable daemon/logging daemon/metrics daemon/session daemon/state daemon/state/statefile hclog ipc/server redlock systemd",
 	"daemon/access":                    "daemon/config daemon/locktable ipc",
 	"daemon/config":                    "cty daemon/logging hcl hclog ipc redlock",
 	"daemon/daemontest":                "daemon/config hclog redlock/redlocktest",

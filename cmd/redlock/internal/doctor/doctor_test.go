@@ -363,7 +363,7 @@ func TestSocketRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ what, path, text, fix string }{
-		{"removed", path, "the socket " + path + " was removed while a process listens there", "systemctl restart redlockd.socket redlockd.service"},
+		{"removed", path, "the socket " + path + " was removed while a process listens there", "if systemd made it: systemctl restart redlockd.socket redlockd.service"},
 		{"another's path has its end", path[1:], "there is no socket", "start redlockd (systemctl start redlockd; to try it out: redlockd -dev)"},
 	} {
 		if got := checkSocket(test.path)[0]; got.result != Bad || !strings.HasPrefix(got.text, test.text) || !strings.HasPrefix(got.fix, test.fix) {

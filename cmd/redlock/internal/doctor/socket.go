@@ -51,15 +51,15 @@ func unreachableSocket(path string, err error) Finding {
 }
 
 // fixRemovedSocket restarts both units: a start would do nothing, and redlockd cannot create the
-// socket of systemd.
-const fixRemovedSocket = "systemctl restart redlockd.socket redlockd.service (all connections end; their leases can be resumed until their deadline)"
+// socket of systemd. A redlockd that created its socket itself binds it again.
+const fixRemovedSocket = "if systemd made it: systemctl restart redlockd.socket redlockd.service (all connections end; their leases can be resumed until their deadline); " +
+	"otherwise redlockd binds it again within a second, or its log says why not"
 
 // listening is a flag of sockets in /proc/net/unix (__SO_ACCEPTCON).
 const listening = 1 << 16
 
 // isListenedAt reports whether a process listens on a socket that was bound to path, even if
-// its file was removed. It finds sockets of systemd. redlockd binds its own sockets under
-// another name; a second redlockd reports those.
+// its file was removed.
 func isListenedAt(path string) bool {
 	sockets, _ := os.ReadFile("/proc/net/unix") // without it no listener is found
 	for line := range strings.Lines(string(sockets)) {
