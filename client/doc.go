@@ -31,9 +31,10 @@
 //
 // A [Client] is one connection, for any number of goroutines and thousands of leases. Each Lock is
 // independent: two goroutines that lock the same name exclude each other like two hosts, and locks
-// are not reentrant. Pass the [Lease] to the code that runs under the lock. [ErrDeadlock] occurs
-// only for programs that use the protocol with an owner of their own, or with HoldPID. Bound a Lock
-// under another lock with [WithWait] or its context. [Client.LeaseOf] finds a lease with HoldPID
+// are not reentrant. Pass the [Lease] to the code that runs under the lock. A Lock under a lock of the
+// same name waits for itself: it fails with [ErrDeadlock] if it gets the context of that lease (of
+// [Client.Do] or [Lease.Context]), and waits silently if it does not. Bound a Lock under another lock
+// with [WithWait] or its context. [Client.LeaseOf] finds a lease with HoldPID
 // from any connection of the same user.
 //
 // When a connection ends (the daemon restarted, and no service manager kept the connection), the

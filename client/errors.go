@@ -23,7 +23,8 @@ var (
 	ErrNotHeld = errors.New("not held")
 	// ErrUnlocked is the cause of the end of a Lease's context after Unlock.
 	ErrUnlocked = errors.New("unlocked")
-	// ErrDeadlock means that waiting would have closed a cycle of waiters on this host.
+	// ErrDeadlock means that waiting would have closed a cycle of waiters on this host, or that a Lock got
+	// the context of a lease that has the lock.
 	ErrDeadlock = errors.New("deadlock")
 	// ErrCancelled means that the process that was to hold the lock (WithPID) ended during the wait.
 	ErrCancelled = errors.New("cancelled")

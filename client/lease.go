@@ -74,6 +74,7 @@ type Lease struct {
 	releasing       bool            // an UNLOCK of it in the background is in progress: see Client.Close
 	base            context.Context // the context whose values ctx has
 	ctx             context.Context // nil until it is needed
+	outer           *Lease          // with whose context ctx ends, or nil
 	cancel          context.CancelCauseFunc
 }
 
@@ -150,7 +151,7 @@ func (l *Lease) Context() context.Context {
 // a context already. That context then ends together with the new one. The caller holds mu.
 func (l *Lease) makeContextLocked(parent context.Context) {
 	before := l.cancel
-	l.ctx, l.cancel = context.WithCancelCause(parent)
+	l.ctx, l.cancel = context.WithCancelCause(context.WithValue(parent, leaseKey{}, l))
 	if cancel := l.cancel; before != nil {
 		l.cancel = func(cause error) {
 			before(cause)
@@ -160,6 +161,15 @@ func (l *Lease) makeContextLocked(parent context.Context) {
 	if l.cause != nil {
 		l.cancel(l.cause)
 	}
+}
+
+// leaseKey is the key of a Lease in its context.
+type leaseKey struct{}
+
+// leaseAround returns the lease whose context ctx is derived from, or nil.
+func leaseAround(ctx context.Context) *Lease {
+	l, _ := ctx.Value(leaseKey{}).(*Lease)
+	return l
 }
 
 // UnlockOption is an option of Unlock.

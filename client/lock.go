@@ -25,6 +25,9 @@ const replyMargin = 20 * time.Millisecond
 // daemon at the end of the wait. It also matches context.DeadlineExceeded if the deadline of ctx
 // bounded the wait. If ctx is done before an answer comes, Lock returns the error of ctx. The lock
 // does not stay taken then: if it is granted at the same moment, it is unlocked in the background.
+//
+// The error matches ErrDeadlock if ctx is derived from the context of a lease of this Client that has the
+// name (Do, Lease.Context), and WithWait is not given: the lock would wait for itself.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, ipc.VerbLock, []string{name}, opts)
 }
@@ -77,6 +80,7 @@ func (l *Lease) useContext(ctx context.Context) context.Context {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	l.makeContextLocked(ctx)
+	l.outer = leaseAround(ctx)
 	return l.ctx
 }
 
@@ -111,6 +115,10 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 		c.calls.release(cl)
 		return nil, err
 	}
+	if err := cl.checkNested(ctx); err != nil {
+		c.calls.release(cl)
+		return nil, err
+	}
 	bounded := cl.limitWait(ctx)
 	c.setIdentity(cl)
 	switch passed := time.Since(c.createdAt); {
@@ -138,6 +146,27 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 		return nil, err
 	}
 	return l, nil
+}
+
+// checkNested rejects a lock that would wait for its own context: ctx is derived from that of a lease
+// that has one of the names, and ends with it. Goroutines have no identity, so the context is all that
+// tells what runs under a lock.
+func (cl *call) checkNested(ctx context.Context) error {
+	if cl.req.Has(ipc.OptWait) || cl.req.Has(ipc.OptSlots) || cl.req.Mode == ipc.Shared || cl.req.Verb == ipc.VerbTry || cl.lease.hold == HoldPID {
+		return nil
+	}
+	mu := &cl.lease.c.mu
+	mu.Lock()
+	defer mu.Unlock()
+	for l := leaseAround(ctx); l != nil; l = l.outer {
+		for _, name := range cl.req.Names {
+			if l.cause == nil && l.c == cl.lease.c && (l.name == name || slices.Contains(l.names, name)) {
+				return invalidError(op(cl.req.Verb), cl.lockName, ipc.CodeDeadlock,
+					fmt.Sprintf("it would wait for itself: its context is that of lease %q, which has %q: pass the Lease on, or use WithWait", l.name, name))
+			}
+		}
+	}
+	return nil
 }
 
 // setIdentity gives the lock an owner of its own, so that all locks of this Client exclude each

@@ -88,17 +88,17 @@ class Released extends NotHeld {}
 
 // Core is the state of a client, and its connection.
 class Core {
-  constructor(path, patience, newLease) {
+  constructor(path, patience, newLease, emit) {
     this.path = path
     this.patience = patience
     this.newLease = newLease
+    this.emit = (...event) => void turn.then(() => emit(...event)) // what a listener throws is none of this class
     this.socket = undefined
     this.link = 0 // the number of the connection; 0: none that may be used
     this.links = 0
     this.greeting = false // a new connection was not greeted yet
     this.ahead = 0 // by how much the daemon's clock is ahead of this one, at most
     this.greetedAt = 0 // when HELLO was sent
-    this.restarts = 0
     this.resumed = 0
     this.closed = false
     this.leases = new Map() // by id: held, or still to be unlocked
@@ -168,8 +168,9 @@ class Core {
     return new Call(verb, words)
   }
 
-  // ask begins a call, and waits for its end. signal, which may be undefined, ends the wait.
-  ask(call, signal) {
+  // ask begins a call, and waits for its end. signal ends the wait. After limit, the call goes on without
+  // its caller, and without an error. Both may be undefined.
+  ask(call, signal, limit) {
     return new Promise((resolve, reject) => {
       let timer
       const end = (error) => {
@@ -191,7 +192,8 @@ class Core {
       }
       signal?.addEventListener('abort', abort)
       this.begin(call)
-      const wait = call.request ? call.request.wait : 0
+      if (limit !== undefined) timer = setTimeout(leave, Math.min(limit, longest))
+      const wait = limit !== undefined ? undefined : call.request ? call.request.wait : 0
       if (call.state !== done && wait !== undefined && wait + this.patience <= longest) {
         timer = setTimeout(() => leave(this.hangs(call)), wait + this.patience)
       }
@@ -435,6 +437,7 @@ class Core {
     this.bye = undefined
     this.link = this.links
     this.connectedAt = performance.now()
+    if (this.links > 1) this.emit('reconnect')
     for (const lease of [...this.leases.values()]) if (lease._detached || lease._unwatched) this.resume(lease)
     for (const call of [...this.flight]) {
       if (call.sentOn !== this.link && this.shouldSend(call) && !this.awaitsResume(call)) {
@@ -468,6 +471,7 @@ class Core {
       return
     }
     if (!this.link || this.closed) return
+    this.emit('disconnect', error)
     const now = performance.now()
     this.link = 0
     this.bye = undefined
@@ -545,7 +549,7 @@ class Core {
     } else if (kind === 'BYE') {
       this.stopping()
     } else if (kind === 'BACK') {
-      this.restarts++
+      this.emit('restart')
       for (const call of [...this.flight]) if (call.tags.length > 0 && !isDoneOnce(call)) this.send(call) // answers may be lost, or may still come
     } else if (tag) {
       this.answer(parsed)
@@ -763,7 +767,10 @@ class Core {
         if (call.lease === lease && ownedByLease.has(call.verb) && call.tags.length === 0) this.fail(call, cause)
       }
     }
-    if (!(cause instanceof Released)) lease._lost()
+    if (!(cause instanceof Released)) {
+      lease._lost()
+      this.emit('lost', lease, cause)
+    }
     this.hold()
   }
 
@@ -880,7 +887,10 @@ class Core {
       if (lease._hold === 'conn') this.unlockEnded(lease)
       return
     }
-    if (lease._detached || lease._unwatched) this.resumed++
+    if (lease._detached || lease._unwatched) {
+      this.resumed++
+      this.emit('resume', lease)
+    }
     lease._detached = lease._unwatched = false
     const now = clock()
     this.extend(lease, fields, now)

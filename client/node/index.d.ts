@@ -41,6 +41,19 @@ export interface LockOptions {
   beat?: number
   /** A text that list() and who() show. */
   note?: string
+  /** Inside using() of the same names, mode and slots: returns that lease again. Each needs its release. Without it, the lock waits for itself, with a warning. */
+  reentrant?: boolean
+  /** How long a release waits for its answer. After that it goes on in the background, without an error. Default: patience, and then Unavailable. */
+  releaseWait?: number
+}
+
+/** What a client tells: the connection ended, or a later one was made; redlockd was restarted and kept the connection; a lease goes on over a later connection, or is lost. */
+export interface ClientEvents {
+  disconnect: (error: Error) => void
+  reconnect: () => void
+  restart: () => void
+  resume: (lease: Lease) => void
+  lost: (lease: Lease, error: Lost) => void
 }
 
 /** The fields of a line of an answer, as PROTOCOL describes them, and its text for people. */
@@ -69,10 +82,15 @@ export interface Lease {
    * the event loop was blocked until that time was over does it ask the daemon, and block for at most 2 s.
    */
   check(): void
+  /** Like check(), without an exception. */
+  owned(): boolean
   /** For how many milliseconds the lease is certainly held, unless it is extended; 0 from its guard before the deadline on. */
   remaining(): number
   /** Releases the lock. It rejects with Lost if the lease was lost before. */
-  release(): Promise<void>
+  release(options?: {
+    /** As releaseWait. */
+    wait?: number
+  }): Promise<void>
   /** Extends a lease of hold: 'ttl' now, or changes the ttl. */
   extend(ttl?: number): Promise<void>
   /** Tells the daemon that the work makes progress, for a lease with beat. */
@@ -94,12 +112,18 @@ export class Client {
   constructor(path?: string, settings?: { patience?: number })
   /** Takes a lock, or several, all or none. Two locks of the same name exclude each other. It rejects with Held, NoQuorum, Denied and so on, or with the reason of options.signal. */
   lock(names: string | readonly string[], options?: LockOptions): Promise<Lease>
+  /** Takes a lock that is free; null: another client holds it. */
+  tryLock(names: string | readonly string[], options?: Omit<LockOptions, 'wait'>): Promise<Lease | null>
   /** Takes a lock, calls routine, and releases. It rejects with Lost if the lock was lost. A number instead of options is the ttl, as in node-redlock. */
   using<T>(names: string | readonly string[], routine: Routine<T>): Promise<T>
   using<T>(names: string | readonly string[], options: LockOptions | number, routine: Routine<T>): Promise<T>
   using<T>(names: string | readonly string[], options: LockOptions | number, settings: LockOptions, routine: Routine<T>): Promise<T>
   /** The holders of a lock, on all hosts. */
   who(name: string): Promise<Line[]>
+  /** Whether anybody holds a lock, on any host. */
+  locked(name: string): Promise<boolean>
+  /** The holders of a lock: now, and whenever others hold it. It asks every so many milliseconds (1000), so it may miss one that holds it for less. */
+  watch(name: string, options?: { every?: number; signal?: AbortSignal }): AsyncGenerator<Line[], never>
   /** Revokes a lock, on all hosts: for administrators. Its holder may work on until it learns of it. It is done once at most: if the answer is lost, it rejects with Unknown. */
   force(name: string): Promise<{
     /** How many holders lost it; 0: it was free. */
@@ -114,6 +138,9 @@ export class Client {
   readonly reconnects: number
   /** How many leases a later connection has resumed. */
   readonly resumed: number
+  on<E extends keyof ClientEvents>(event: E, listener: ClientEvents[E]): this
+  once<E extends keyof ClientEvents>(event: E, listener: ClientEvents[E]): this
+  off<E extends keyof ClientEvents>(event: E, listener: ClientEvents[E]): this
   /** Ends all leases, and the connection. Calls that wait reject with Closed. */
   close(): Promise<void>
   [Symbol.asyncDispose](): Promise<void>

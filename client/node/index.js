@@ -1,6 +1,8 @@
 // Locks of redlockd, the lock daemon of this host. See index.d.ts, and CLIENTS of redlockd.
 'use strict'
-const { setMaxListeners } = require('node:events')
+const { AsyncLocalStorage } = require('node:async_hooks')
+const { EventEmitter, setMaxListeners } = require('node:events')
+const { setTimeout: sleep } = require('node:timers/promises')
 const { inspect } = require('node:util')
 
 const { Core, endOf, Released } = require('./core.js')
@@ -8,6 +10,9 @@ const wire = require('./wire.js')
 const { Already, Cancelled, Closed, Deadlock, Denied, Held, Internal, Invalid, Limit, Lost, NoQuorum, NotHeld, RedlockdError, Shutdown, Unavailable, Unknown } = wire
 
 Symbol.asyncDispose ??= Symbol('Symbol.asyncDispose') // Node 18
+
+// blocks has the leases of the using() around, as { path, lease, outer }.
+const blocks = new AsyncLocalStorage()
 
 // Lease is a lock that is held.
 class Lease {
@@ -26,6 +31,10 @@ class Lease {
     const internal = {
       _owner: call.owner,
       _words: request.words,
+      _mode: request.mode,
+      _slots: request.slots,
+      _releaseWait: request.releaseWait,
+      _again: 0, // how many locks with reentrant it has, besides the first
       _hold: request.hold,
       _ownGuard: request.guard,
       _ttl: request.ttl,
@@ -73,9 +82,20 @@ class Lease {
     return this.cause || now >= endOf(this) ? 0 : this._deadline - now - wire.clockLag
   }
 
-  async release() {
+  // owned is check without an exception.
+  owned() {
+    this.#core.confirm(this)
+    return this.cause === undefined
+  }
+
+  async release({ wait = this._releaseWait } = {}) {
+    const limit = wait === undefined ? undefined : wire.milliseconds('wait', wait)
+    if (!this.cause && this._again > 0) {
+      this._again--
+      return
+    }
     try {
-      await this.#core.ask(this.#core.release(this))
+      await this.#core.ask(this.#core.release(this), undefined, limit)
     } catch (error) {
       throw wire.here(error)
     }
@@ -127,17 +147,55 @@ class Lease {
 }
 
 // Client is a connection to redlockd, made when it is first used.
-class Client {
+class Client extends EventEmitter {
   #core
 
-  constructor(path, { patience = 5000 } = {}) {
-    this.#core = new Core(wire.socketPath(path), wire.milliseconds('patience', patience), (core, call, fields) => new Lease(core, call, fields))
+  constructor(path, { patience = 5000, ...unknown } = {}) {
+    super()
+    for (const key in unknown) throw new TypeError(`the setting ${key} is not known: this is: patience`)
+    this.#core = new Core(
+      wire.socketPath(path),
+      wire.milliseconds('patience', patience),
+      (core, call, fields) => new Lease(core, call, fields),
+      (...event) => this.emit(...event),
+    )
   }
 
   async lock(names, options = {}) {
     const request = new wire.Request(names, options)
+    const again = this.#isAround(request)
+    if (again) return again
     if (request.signal) setMaxListeners(0, request.signal) // many locks may wait with one signal
     return (await this.#ask(this.#core.lock(request), request.signal)).lease
+  }
+
+  // #isAround looks for a using() around that has one of the names. With reentrant it returns its lease,
+  // once more. Otherwise this lock may wait for the end of a block that waits for this lock.
+  #isAround({ names, mode, slots, reentrant, wait, hold }) {
+    for (let block = blocks.getStore(); block; block = block.outer) {
+      const { lease, path } = block
+      if (lease.cause || path !== this.#core.path || !names.some((name) => lease.names.includes(name))) continue
+      if (reentrant) {
+        if (String([...names].sort()) === String([...lease.names].sort()) && mode === lease._mode && slots === lease._slots) {
+          lease._again++
+          return lease
+        }
+        throw new Already(`lock "${names.join(',')}"`, `this using() is inside one of "${lease.name}", with other names, mode or slots: release that first`)
+      }
+      if (wait === undefined && hold !== 'pid' && !slots && (mode === 'exclusive' || lease._mode === 'exclusive')) {
+        process.emitWarning(`lock "${names.join(',')}" may wait for itself: it is called inside using("${lease.name}", …), which holds it (reentrant: true enters again)`, 'RedlockdWarning')
+      }
+    }
+  }
+
+  async tryLock(names, options = {}) {
+    if (options.wait !== undefined) throw new TypeError('tryLock does not wait: use lock')
+    try {
+      return await this.lock(names, { ...options, wait: 0 })
+    } catch (error) {
+      if (error instanceof Held) return null
+      throw error
+    }
   }
 
   async #ask(call, signal) {
@@ -156,7 +214,7 @@ class Client {
     const lease = await this.lock(names, { ...given, ...settings })
     let result
     try {
-      result = await routine(lease.signal, lease)
+      result = await blocks.run({ path: this.#core.path, lease, outer: blocks.getStore() }, () => routine(lease.signal, lease))
     } catch (error) {
       await lease[Symbol.asyncDispose]().catch(() => {}) // the routine's own error is what counts
       throw error
@@ -167,6 +225,22 @@ class Client {
 
   async who(name) {
     return (await this.#ask(this.#core.question('WHO', wire.checkNames([name]).words))).lines
+  }
+
+  async locked(name) {
+    return (await this.who(name)).some((line) => !line.waiting)
+  }
+
+  async *watch(name, { every = 1000, signal } = {}) {
+    const { words } = wire.checkNames([name])
+    const pause = wire.milliseconds('every', every)
+    const seen = ({ host, pid, user, slot, state, waiting }) => JSON.stringify([host, pid, user, slot, state, waiting])
+    for (let before; ; await sleep(pause, undefined, { signal })) {
+      const holders = (await this.#ask(this.#core.question('WHO', words), signal)).lines
+      const now = holders.map(seen).sort().join()
+      if (now !== before) yield holders
+      before = now
+    }
   }
 
   async force(name) {

@@ -102,7 +102,7 @@ function refusal(what, code, fields, text) {
 // parse reads a line without its LF. Unknown fields and events are kept.
 function parse(line) {
   const colon = line.indexOf(' : ')
-  const text = colon < 0 ? '' : line.slice(colon + 3).trimEnd()
+  const text = colon < 0 ? '' : line.slice(colon + 3).replace(/[ \r]+$/, '')
   const words = (colon < 0 ? line : line.slice(0, colon)).split(/[ \r]+/)
   let i = 0
   const tag = words[0][0] === '@' ? words[i++].slice(1) : ''
@@ -189,11 +189,27 @@ function choice(option, value, choices) {
 }
 
 const durations = ['ttl', 'max', 'min', 'guard', 'linger', 'beat']
-const known = new Set(['wait', 'mode', 'slots', 'hold', 'pid', 'note', 'signal', ...durations])
+const known = new Set(['wait', 'mode', 'slots', 'hold', 'pid', 'note', 'signal', 'reentrant', 'releaseWait', ...durations])
 
-// instead names what takes the place of node-redlock's settings.
+const useWait = 'use wait: how long to wait, in milliseconds'
+const useMax = 'use max: the longest holding time'
+
+// instead names what takes the place of settings of node-redlock, async-lock, redis-semaphore and others.
 const instead = {
-  retryCount: 'use wait: how long to wait, in milliseconds',
+  retryCount: useWait,
+  timeout: `${useWait}; ttl is the lease time`,
+  acquireTimeout: useWait,
+  acquireAttemptsLimit: useWait,
+  retries: useWait,
+  blocking: 'use wait: 0, or tryLock',
+  maxPending: 'use wait: 0, or tryLock',
+  maxExecutionTime: useMax,
+  maxOccupationTime: useMax,
+  lockTimeout: 'use ttl: the lease time; the daemon extends the lease',
+  expire: 'use ttl: the lease time; the daemon extends the lease',
+  refreshInterval: 'the daemon extends the lease: leave it out',
+  domainReentrant: 'use reentrant',
+  shared: "use mode: 'shared'",
   retryDelay: 'use wait: waiters are notified, and do not retry',
   retryJitter: 'waiters are notified, and do not retry: leave it out',
   driftFactor: 'redlockd knows the drift: leave it out',
@@ -204,14 +220,18 @@ const instead = {
 class Request {
   constructor(names, options) {
     if (options === null || typeof options !== 'object') {
-      throw new TypeError(`the options are ${describe(options)}: pass an object, such as { wait: 5000 }`)
+      throw new TypeError(`the options are ${describe(options)}: pass an object, such as { wait: 5000, ttl: 10000 }`)
     }
     for (const key of Object.keys(options)) {
       if (!known.has(key)) throw new TypeError(`the option ${key} is not known: ${instead[key] ?? `these are: ${[...known].join(', ')}`}`)
     }
     const { list, words } = checkNames(names)
-    const { wait, mode = 'exclusive', slots, hold = 'conn', pid, note, signal } = options
+    const { wait, mode = 'exclusive', slots, hold = 'conn', pid, note, signal, reentrant, releaseWait } = options
     this.names = list
+    this.mode = mode
+    this.slots = slots
+    this.reentrant = reentrant === true
+    this.releaseWait = releaseWait === undefined ? undefined : milliseconds('releaseWait', releaseWait)
     this.words = words
     this.wait = wait === undefined ? undefined : milliseconds('wait', wait)
     this.hold = hold

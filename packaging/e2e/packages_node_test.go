@@ -22,7 +22,7 @@ func TestNodePackage(t *testing.T) {
 	if err := os.CopyFS(filepath.Join(project, "test"), os.DirFS(filepath.Join(nodeClient, "test"))); err != nil {
 		t.Fatal(err)
 	}
-	tests := exec.Command("node", "--test", "test/redlockd.test.js")
+	tests := exec.Command("node", "--test", "test/redlockd.test.js", "test/testing.test.js")
 	tests.Dir = project
 	tests.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket, "REDLOCKD_ROUNDS="+strconv.Itoa(rounds(500, 10_000)))
 	if output, err := combined(tests); err != nil {

@@ -27,11 +27,20 @@ func TestPageLanguagePrograms(t *testing.T) {
 		t.Run("node "+page, func(t *testing.T) {
 			needNode(t)
 			program := filepath.Join(nodeProject(t), "program.mjs")
-			b := only(t, page, "js", "from 'redlockd'")
+			b := only(t, page, "js", "console.log('holding'")
 			writeFile(t, program, b.text())
 			holds(t, exec.Command("node", program), "REDLOCK_SOCKET="+h.socket)
 		})
 	}
+	t.Run("a test with redlockd/testing", func(t *testing.T) {
+		needNode(t)
+		program := filepath.Join(nodeProject(t), "program.mjs")
+		b := only(t, "CLIENTS.md", "js", "redlockd/testing")
+		writeFile(t, program, b.text())
+		if output, err := combined(exec.Command("node", "--test", program)); err != nil || !strings.Contains(string(output), "pass 1") {
+			t.Errorf("the test ends with %v and prints:\n%s", err, output)
+		}
+	})
 }
 
 // The synchronous Python program of CLIENTS.md ends when it loses its lock, in the middle of its work.

@@ -315,6 +315,69 @@ test('sockets that are wrong', async () => {
   fs.rmSync(folder, { recursive: true })
 })
 
+test('tryLock, locked, owned', async () => {
+  const other = new Client()
+  assert.equal(await c.locked(name), false)
+  const lease = await c.tryLock(name)
+  assert.deepEqual([await other.locked(name), lease.owned(), await other.tryLock(name)], [true, true, null])
+  await assert.rejects(c.tryLock(name, { wait: 5 }), /does not wait/)
+  await lease.release()
+  assert.deepEqual([await c.locked(name), lease.owned()], [false, false])
+  await other.close()
+})
+
+test('watch', async () => {
+  const seen = []
+  const lease = await c.lock(name)
+  const stop = new AbortController()
+  await assert.rejects(async () => {
+    for await (const holders of c.watch(name, { every: 1, signal: stop.signal })) {
+      seen.push(holders.length)
+      if (holders.length > 0) await lease.release()
+      else stop.abort()
+    }
+  }, { name: 'AbortError' })
+  assert.deepEqual(seen, [1, 0])
+})
+
+test('a lock inside using of the same name', async () => {
+  const warned = once(process, 'warning')
+  await c.using(name, async (signal, lease) => {
+    const again = await c.lock(name, { reentrant: true })
+    assert.equal(again, lease)
+    await c.using(name, { reentrant: true }, async (_, inner) => assert.equal(inner, lease))
+    await again.release()
+    assert.ok(lease.owned())
+    await assert.rejects(c.lock([name, 'other'], { reentrant: true }), Already)
+    await assert.rejects(c.lock(name, { mode: 'shared', reentrant: true }), Already)
+    await assert.rejects(c.lock(name, { wait: 0 }), Held)
+    await assert.rejects(c.lock(name, { signal: AbortSignal.timeout(50) }), { name: 'TimeoutError' })
+  })
+  assert.match((await warned)[0].message, new RegExp(`lock "${name}" may wait for itself.*reentrant`))
+  await isFree()
+})
+
+test('events', async () => {
+  const events = []
+  for (const event of ['disconnect', 'reconnect', 'restart', 'resume', 'lost']) c.on(event, (...of) => events.push([event, ...of]))
+  const lease = await c.lock(name, { max: 300 })
+  await once(c, 'lost')
+  assert.deepEqual(events, [['lost', lease, lease.cause]])
+})
+
+test('settings and options of others', async () => {
+  for (const [options, hint] of [
+    [{ timeout: 5 }, /use wait.*ttl/],
+    [{ blocking: false }, /wait: 0/],
+    [{ acquireTimeout: 5 }, /use wait/],
+    [{ maxPending: 5 }, /tryLock/],
+    [{ ttl: '10s' }, /ttl: 5000/],
+  ]) {
+    await assert.rejects(c.lock(name, options), hint)
+  }
+  assert.throws(() => new Client(undefined, { retryCount: 3 }), /retryCount is not known.*patience/)
+})
+
 test('a hundred promises on one connection', async () => {
   let inside = 0
   let most = 0

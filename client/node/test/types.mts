@@ -1,5 +1,6 @@
 // The compiler checks this file; nothing runs it.
 import { Client, Held, Lost, type Lease, type LockOptions } from 'redlockd'
+import { startDaemon, testDaemon } from 'redlockd/testing'
 
 export async function uses(): Promise<number> {
   const c = new Client(undefined, { patience: 1000 })
@@ -11,6 +12,12 @@ export async function uses(): Promise<number> {
     return 'done'
   })
   await c.using('job', async () => undefined)
+  c.on('lost', (gone, error) => console.log(gone.name, error.fields.reason))
+  const maybe: Lease | null = await c.tryLock('job', { reentrant: true, releaseWait: 100 })
+  // @ts-expect-error it may be null
+  maybe.release()
+  for await (const holders of c.watch('job', { every: 100 })) if (holders.length > 0 || (await c.locked('job'))) break
+  await maybe?.release({ wait: 0 })
   await c.using('job', 5000, { wait: 0 }, async () => undefined)
   const [holder] = await c.who('job')
   const quorum: unknown = (await c.status()).quorum
@@ -27,4 +34,11 @@ export async function uses(): Promise<number> {
     if (error instanceof Lost) return old.length + (holder?.text.length ?? 0) + String(quorum).length
     throw error
   }
+}
+
+export async function tests(t: { after(f: () => Promise<void>): void }): Promise<string[]> {
+  const daemon = await startDaemon()
+  daemon.refuse('NOQUORUM', 'job')
+  await daemon.restart({ pause: 5, keep: false })
+  return (await testDaemon(t)).holders('job').flatMap((holder) => holder.names)
 }
