@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -54,12 +53,6 @@ func TestProgram(t *testing.T) {
 	playAll(t, strings.Fields(*other)...)
 }
 
-// notYet has the scripts that a client does not pass yet.
-var notYet = map[string][]string{
-	"TestPython":  {"stopped.txt", "stopped_check.txt"},
-	"TestAsyncio": {"stopped.txt", "stopped_check.txt", "stopped_lost.txt"},
-}
-
 // playAll plays all scripts to a few processes, which run at the same time because most scripts wait.
 func playAll(t *testing.T, command ...string) {
 	next := make(chan string)
@@ -82,9 +75,6 @@ func playSome(t *testing.T, command []string, next <-chan string) {
 			if p == nil {
 				p = startProgram(one, command)
 				t.Cleanup(p.kill)
-			}
-			if slices.Contains(notYet[t.Name()], filepath.Base(path)) {
-				one.Skip("this client does not pass it yet")
 			}
 			play(one, path, p)
 		}) && p != nil {
