@@ -228,7 +228,11 @@ func TestSearchRepeats(t *testing.T) {
 		t.Skip("the race detector makes Go's scheduler choose at random")
 	}
 	makeRepeatable(t)
-	for seed := range uint64(rounds(5)) {
+	seeds := rounds(5)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range uint64(seeds) {
 		all := []*simulation.Report{simulation.Simulate(t, searchPlan(seed))}
 		repeats := func() bool {
 			again := simulation.Simulate(t, searchPlan(seed))
