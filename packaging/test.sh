@@ -168,7 +168,13 @@ test_parts() {
 	((!long)) || step "the last three with the race detector" test_raced
 }
 
-test_raced() { go_test ./cmd/redlock && in_bench go_test -parallel 3 ./... && in_nemesis go_test ./...; }
+# test_raced makes as many rounds as a usual run.
+test_raced() {
+	export REDLOCKD_LONG=
+	go_test ./cmd/redlock
+	in_bench go_test -parallel 3 ./...
+	in_nemesis go_test ./...
+}
 
 # compute runs the steps that need processors and no real time, on the time that the tests leave.
 compute() {

@@ -77,10 +77,10 @@ func budget() int {
 	switch {
 	case *someSeeds > 0:
 		return *someSeeds
+	case isThin():
+		return effort.Rounds(4, 400)
 	case effort.IsLong():
 		return 30_000
-	case isThin():
-		return 4
 	}
 	return fullSearch
 }
