@@ -127,7 +127,9 @@ func (a *acquisition) attempt(ctx context.Context, start time.Duration) (lease *
 	a.pending = nil
 	if at == nil {
 		at = a.q.newAttempt(a.r, &a.target, start)
-		at.entry = a.entry
+		if !a.q.waiters.HasQuit() {
+			at.entry = a.entry
+		}
 		at.begin()
 	}
 	lease, err = at.finish(ctx)
@@ -139,7 +141,7 @@ func (a *acquisition) attempt(ctx context.Context, start time.Duration) (lease *
 		return lease, nil
 	}
 	a.waited = a.waited || errors.Is(err, ErrHeld)
-	if errors.Is(err, ErrHeld) && a.r.Wait != 0 && ctx.Err() == nil && !isClosed(a.r.StopRetrying) {
+	if errors.Is(err, ErrHeld) && a.r.Wait != 0 && ctx.Err() == nil && !isClosed(a.r.StopRetrying) && !a.q.waiters.HasQuit() {
 		a.enter()
 		at.reenter(a.entry)
 	} else {
