@@ -91,7 +91,8 @@ type Error struct {
 func (e *Error) Error() string {
 	reason := strings.TrimPrefix(e.reason(), e.Name+": ") // the daemon's text repeats the name
 	words := codeWords[ipc.Code(e.Code)]
-	if said := words != "" && strings.Contains(strings.ToLower(reason), words); e.Code != "" && !said {
+	said := words != "" && strings.Contains(strings.ToLower(reason), words) || e.Code == string(ipc.CodeOption) // a text always names the option
+	if e.Code != "" && !said {
 		reason = e.Code + ": " + reason
 	}
 	return subject(e.Op, e.Name) + ": " + reason

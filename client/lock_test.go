@@ -457,10 +457,10 @@ func TestBoundOnNames(t *testing.T) {
 func TestTextsOfOptions(t *testing.T) {
 	c, _ := dialScripted(t)
 	for want, err := range map[string]error{
-		`lock "job": OPTION: a ttl of 0s: must be more than 0 (omit it for redlockd's default)`:          lockErr(c.Lock(t.Context(), "job", WithTTL(0))),
-		`lock "job": OPTION: a wait of -1s: must not be negative, a linger of -1s: must not be negative`: lockErr(c.Lock(t.Context(), "job", WithWait(-time.Second), WithLinger(-time.Second))),
-		`lock "a,b": OPTION: 0 slots: must be at least 1`:                                                lockErr(c.LockAll(t.Context(), []string{"a", "b"}, WithSlots(0))),
-		`lock "a,a": NAME: the name "a" is given twice`:                                                  lockErr(c.LockAll(t.Context(), []string{"a", "a"})),
+		`lock "job": a ttl of 0s: must be more than 0 (omit it for redlockd's default)`:          lockErr(c.Lock(t.Context(), "job", WithTTL(0))),
+		`lock "job": a wait of -1s: must not be negative, a linger of -1s: must not be negative`: lockErr(c.Lock(t.Context(), "job", WithWait(-time.Second), WithLinger(-time.Second))),
+		`lock "a,b": 0 slots: must be at least 1`:                                                lockErr(c.LockAll(t.Context(), []string{"a", "b"}, WithSlots(0))),
+		`lock "a,a": NAME: the name "a" is given twice`:                                          lockErr(c.LockAll(t.Context(), []string{"a", "a"})),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("error %q, want %q", err, want)

@@ -22,7 +22,7 @@ func newListCommand() *cobra.Command {
 	var asJSON, all bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the locks that are held or waited for on this host, or on all",
+		Short: "List the locks held or waited for through this host's redlockd, or all",
 		Long: `List the locks that are held or waited for through this host's daemon, as far as you
 may see them. SINCE is how long the process has held or waited for the lock. Names with
 commas between them are held together, or waited for together. A comma inside a name is

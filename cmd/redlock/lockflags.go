@@ -141,7 +141,7 @@ func (f *runFlags) lockOptions() []client.Option {
 const namesHelp = `NAMES. Names with commas between them are several locks, taken together: all or none,
 as one lease with one fencing token, and without a deadlock with processes that take
 them in another order. Other commands (redlock check, and so on) need the same names in
-the same order. A comma inside a name is written %2C. All other characters stand for
+the same order. A comma inside a name is written %2C, and %2C itself %252C. All other characters stand for
 themselves, also a space and a percent sign, which the protocol writes %20 and %25.`
 
 // runFlags are the values of the flags of redlock run.

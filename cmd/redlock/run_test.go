@@ -499,3 +499,16 @@ func TestUnlockFails(t *testing.T) {
 		t.Errorf("stderr %q does not say when the lock is free", stderr)
 	}
 }
+
+// Without PATH, a command is looked for where execvp looks for it, and gets no PATH either.
+func TestRunWithoutPath(t *testing.T) {
+	t.Parallel()
+	f := cmdtest.StartFake(t, cmdtest.Granting())
+	args := append([]string{"-c", `unset PATH; exec "$@"`, "sh", cmdtest.TestBinary}, cmdtest.RunArgs(nil, "env")...)
+	p := cmdtest.StartCommand(t, cmdtest.Command(t, "sh", args...), cmdtest.RoleRedlock, f.Socket)
+	environment := p.ReadAll()
+	p.ExpectExit(0)
+	if !strings.Contains(environment, "REDLOCK_NAME=") || strings.Contains(environment, "\nPATH=") || strings.HasPrefix(environment, "PATH=") {
+		t.Errorf("the command has the environment\n%s\nwant no PATH in it", environment)
+	}
+}

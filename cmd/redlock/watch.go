@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
 )
 
 // minInterval is the shortest interval between two queries.
@@ -27,9 +29,9 @@ func newWatchCommand() *cobra.Command {
 		Use:   "watch NAME",
 		Short: "Print a line whenever a lock gets another holder",
 		Long: `Print who holds a lock, on any host, and then a line for each change, until you stop
-this command, as with Ctrl-C. Each --interval, redlockd asks a quorum of the nodes. Holders
+this command, as with Ctrl-C, or nothing reads its output. Each --interval, redlockd asks a quorum of the nodes. Holders
 that come and go in between are not seen. NAME is one lock; a comma in it is written
-%2C.
+%2C, and %2C itself %252C.
 
 If the question fails (redlockd stops, too few nodes answer), the lock is "unknown", and
 redlock watch continues. Only the first question must succeed.
@@ -88,6 +90,9 @@ func (w *watcher) run(ctx context.Context) error {
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
 	for range ticker.C {
+		if term.HasNoReader(w.out) {
+			return exit.WithCode(exit.SignalCode(syscall.SIGPIPE)) // as the next line would end it
+		}
 		now := w.observe(ctx)
 		if now.differs(before) {
 			if err := w.print(now); err != nil {

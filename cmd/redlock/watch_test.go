@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +31,17 @@ func heldFromNowBy(user string) func() []string {
 		since := time.Since(start).Milliseconds()
 		return []string{fmt.Sprintf("- lock=job mode=exclusive host=web3 pid=12 user=%s since=%d held=3 nodes=5", user, since), "OK n=1"}
 	}
+}
+
+// redlock watch ends when nothing reads its output any more, as in redlock watch job | head -1, although
+// the lock does not change.
+func TestWatchWithoutReader(t *testing.T) {
+	t.Parallel()
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: cmdtest.Reply("OK n=0")})
+	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, "watch", "job", "--interval", "100ms")
+	p.ReadLine()
+	p.Stdout.Close()
+	p.ExpectExit(128 + int(syscall.SIGPIPE))
 }
 
 // redlock watch prints one line for each change, and none if nothing changed. The fake daemon

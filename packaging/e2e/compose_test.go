@@ -80,7 +80,7 @@ func TestCompose(t *testing.T) {
 		if _, known := c.Volumes[node[1]]; !known || !slices.Equal(service.Volumes, []string{volume}) {
 			t.Errorf("%s: got the volumes %q, want %s", node[1], service.Volumes, volume)
 		}
-		if !slices.Equal(service.Healthcheck.Test, []string{"CMD", "redis-cli", "ping"}) || !strings.Contains(service.Image, "/redis:7.") {
+		if !slices.Equal(service.Healthcheck.Test, []string{"CMD", "redis-cli", "ping"}) || !strings.HasSuffix(service.Image, "/redis:8.0") {
 			t.Errorf("%s: got %+v", node[1], service)
 		}
 	}

@@ -20,8 +20,15 @@ import (
 
 func Shell(script string) []string { return []string{"/bin/sh", "-c", script} }
 
-// LookUp finds a command as execvp does.
+// defaultPath is where execvp of glibc looks for a command if PATH is not set.
+const defaultPath = "/bin:/usr/bin"
+
+// LookUp finds a command as execvp does. The command gets no PATH if this process has none.
 func LookUp(command string) (string, error) {
+	if _, isSet := os.LookupEnv("PATH"); !isSet {
+		os.Setenv("PATH", defaultPath)
+		defer os.Unsetenv("PATH")
+	}
 	path, err := exec.LookPath(command)
 	if errors.Is(err, exec.ErrDot) {
 		err = nil // PATH contains the working directory

@@ -2,6 +2,7 @@ package lockname
 
 import (
 	"cmp"
+	"regexp"
 	"strings"
 
 	"github.com/redlockd/redlockd/client"
@@ -9,12 +10,35 @@ import (
 )
 
 // On the command line, commas separate names. A comma inside a name is written %2C, as in the
-// protocol and in redlockd validate -lock. Output is written in the same way, so that it can be
-// pasted.
+// protocol and in redlockd validate -lock, and a %2C inside a name is written %252C. Output is written in
+// the same way, so that it can be pasted.
 const (
 	Separator    = ","
 	EscapedComma = "%2C"
 )
+
+// escaped matches what stands for a comma, or for a text that would.
+var escaped = regexp.MustCompile(`,|%(25)*2C`)
+
+// unescape removes one level of escapes: %2C is a comma, %252C is %2C.
+func unescape(name string) string {
+	return escaped.ReplaceAllStringFunc(name, func(text string) string {
+		if text == EscapedComma {
+			return Separator
+		}
+		return "%" + text[len("%25"):]
+	})
+}
+
+// escape reverses unescape.
+func escape(name string) string {
+	return escaped.ReplaceAllStringFunc(name, func(text string) string {
+		if text == Separator {
+			return EscapedComma
+		}
+		return "%25" + text[len("%"):]
+	})
+}
 
 // Split returns the names in a word of the command line. It refuses empty names, which an
 // empty variable could cause. The client checks the rest.
@@ -23,7 +47,7 @@ func Split(word string) (names []string, err error) {
 		if name == "" {
 			return nil, exit.Usagef("a NAME is empty in %q (commas separate names; write a comma inside a name as %s)", word, EscapedComma)
 		}
-		names = append(names, strings.ReplaceAll(name, EscapedComma, Separator))
+		names = append(names, unescape(name))
 	}
 	return names, nil
 }
@@ -32,7 +56,7 @@ func Split(word string) (names []string, err error) {
 func Join(names ...string) string {
 	words := make([]string, len(names))
 	for i, name := range names {
-		words[i] = strings.ReplaceAll(name, Separator, EscapedComma)
+		words[i] = escape(name)
 	}
 	return strings.Join(words, Separator)
 }

@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
@@ -19,6 +20,9 @@ func explainDenied(path string, err error) error {
 		return err
 	}
 	if info, hidden := os.Stat(path); hidden == nil {
+		if modeAllows(info) {
+			return exit.Reword(err, "this user may open "+Permissions(path, info)+", by its mode, so SELinux, AppArmor or another rule denies it: "+securityAdvice)
+		}
 		return exit.Reword(err, "this user may not open "+Permissions(path, info)+": "+HowToOpen(info))
 	}
 	if folder, info := ClosedFolder(path); info != nil {
@@ -26,6 +30,34 @@ func explainDenied(path string, err error) error {
 	}
 	return err
 }
+
+// securityAdvice says where a security module writes what it denied.
+const securityAdvice = "ausearch -m avc -ts recent (SELinux), or journalctl -k -g DENIED (AppArmor), says which"
+
+// modeAllows reports whether the mode lets this user write to a file, as a connection to a socket needs.
+func modeAllows(info fs.FileInfo) bool {
+	const ownerWrite, othersWrite = 0o200, 0o002
+	uid, _ := ownerIDs(info)
+	return info.Mode()&othersWrite != 0 || uid == os.Geteuid() && info.Mode()&ownerWrite != 0
+}
+
+// overflowID is the number that the kernel shows for a user or group without a number in this user
+// namespace.
+const overflowID = 65534
+
+// isUnmapped reports whether the owner or the group has no number here, as in a rootless container.
+func isUnmapped(info fs.FileInfo) bool {
+	uid, gid := ownerIDs(info)
+	if uid != overflowID && gid != overflowID {
+		return false
+	}
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && strings.Join(strings.Fields(string(ids)), " ") != "0 0 4294967295"
+}
+
+// unmappedAdvice is for a process in a user namespace.
+const unmappedAdvice = "its owner has no number in this user namespace (a rootless container): on the host, let the user that runs the container open it by its group, and keep that group here " +
+	"(podman run --group-add keep-groups), or set socket.mode = \"0666\" in the config"
 
 // ClosedFolder returns the last directory on the way to path that this user can stat, if they may
 // not enter it. Otherwise info is nil.
@@ -47,6 +79,9 @@ const rootGroup = 0
 
 // HowToOpen says how a user gets the right to open the socket.
 func HowToOpen(info fs.FileInfo) string {
+	if isUnmapped(info) {
+		return unmappedAdvice
+	}
 	if _, gid := ownerIDs(info); info.Mode()&groupWrite != 0 && gid != rootGroup {
 		return joinGroup(info)
 	}
@@ -59,6 +94,9 @@ const groupEnter fs.FileMode = 0o010
 
 // HowToEnter says how a user gets the right to enter a directory.
 func HowToEnter(info fs.FileInfo) string {
+	if isUnmapped(info) {
+		return unmappedAdvice
+	}
 	if _, gid := ownerIDs(info); info.Mode()&groupEnter != 0 && gid != rootGroup {
 		return joinGroup(info)
 	}

@@ -33,6 +33,24 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// If the mode of the socket lets the user in, something else denies it, and its mode is not to be changed.
+func TestDeniedBySecurityModule(t *testing.T) {
+	path := cmdtest.NewSocket(t)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for mode, want := range map[fs.FileMode]string{0o666: "SELinux, AppArmor or another rule denies it", 0o600: "SELinux, AppArmor or another rule denies it", 0o060: "join its group", 0: "socket.mode"} {
+		if err := errors.Join(os.Chmod(path, mode), os.Chown(path, -1, 4002)); err != nil && os.Getuid() == 0 {
+			t.Fatal(err)
+		}
+		if err := explainDenied(path, fs.ErrPermission); !strings.Contains(err.Error(), want) || !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("a socket of this user with mode %v: %v; want %q in it", mode, err, want)
+		}
+	}
+}
+
 // The command under a lock may look for the socket from another directory.
 func TestSocketPath(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -128,12 +146,12 @@ func TestShutOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := os.Chmod(path, 0o400); err != nil {
 		t.Fatal(err)
 	}
 	refused := fmt.Errorf("dial %s: %w: this user may not open it: %w", path, client.ErrDenied, fs.ErrPermission)
 	f := exit.FromClient(explainDenied(path, refused))
-	if want := "this user may not open " + path + ", which is -rw-------, user "; f.Code != exit.Denied || !strings.HasPrefix(f.Error(), want) || !strings.Contains(f.Error(), ": set socket.group") {
+	if want := "this user may not open " + path + ", which is -r--------, user "; f.Code != exit.Denied || !strings.HasPrefix(f.Error(), want) || !strings.Contains(f.Error(), ": set socket.group") {
 		t.Errorf("exit code %d, %q; want %d, %q, and to set socket.group", f.Code, f, exit.Denied, want)
 	}
 	if got := explainDenied(path, client.ErrUnavailable); got != client.ErrUnavailable {

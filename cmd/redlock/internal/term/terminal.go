@@ -53,6 +53,17 @@ func Writable(out io.Writer) (now bool) {
 	return now
 }
 
+// HasNoReader reports whether nothing reads an output any more: the other end of the pipe is closed, or the
+// terminal hung up.
+func HasNoReader(out io.Writer) (closed bool) {
+	Descriptor(out, func(fd int) {
+		poll := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(poll, 0)
+		closed = err == nil && n == 1 && poll[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
+	})
+	return closed
+}
+
 // Descriptor calls use with the file descriptor of a stream, if it has one. (File.Fd would make
 // the descriptor blocking, also for other processes that share it.)
 func Descriptor(stream any, use func(fd int)) {
