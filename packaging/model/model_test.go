@@ -28,6 +28,7 @@ const (
 	countedShared = "member["
 	staysShared   = "downgradedOn&"
 	nothingStays  = "claimed"
+	backOrder     = "fence>largest" // token order
 )
 
 // checks lists what each model shows. A check is exhaustive within its bounds.
@@ -115,12 +116,22 @@ var checks = []struct {
 	{name: "nodes counters not copied", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 FENCES=1 NO_COUNTERS", want: tokenOrder},
 	{name: "nodes counters copied early", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 FENCES=1 EARLY_COUNTERS", want: tokenOrder},
 
-	{name: "nodes there and back", model: "back", want: holds},
-	{name: "nodes there and back, node loses its data", model: "back", flags: "CRASHES=1", want: holds},
-	{name: "nodes there and back, fencing", model: "back", flags: "GRANTS=3", want: holds},
-	{name: "nodes there and back, two lose their data", model: "back", flags: "CRASHES=2", want: oneHolder}, // the limit: a host that slept sees empty nodes
-	{name: "nodes done because one is", model: "back", flags: "CRASHES=1 ONE_WITNESS", want: oneHolder},
-	{name: "nodes admitted as done because one is", model: "back", flags: "CRASHES=1 ONE_DONE", want: oneHolder},
+	{name: "nodes there and back", model: "back", flags: "CHANGES=2 CONFIGS=4", want: holds},
+	{name: "nodes there and back, and again", model: "back", want: holds},
+	{name: "nodes there and back, fencing", model: "back", flags: "GRANTS=3 CHANGES=2 CONFIGS=4", want: holds, long: true},
+	{name: "nodes there and back, and again, fencing", model: "back", flags: "GRANTS=3", want: holds, long: true},
+	{name: "nodes late write", model: "back", flags: "LATE=1 CONFIGS=5", want: holds, long: true},
+	{name: "nodes late write, no number", model: "back", flags: "LATE=1 CONFIGS=5 NO_NUMBER", want: oneHolder},
+	{name: "nodes node of A loses its data", model: "back", flags: "CRASHES=1 CHANGES=2 CONFIGS=4", want: holds},
+	{name: "nodes late host, nodes that left lose their data", model: "back", flags: "CRASHES=2 CHANGES=2 CONFIGS=4", want: holds},
+	{name: "nodes late host forgets a refusal", model: "back", flags: "CRASHES=2 CHANGES=2 CONFIGS=4 FORGETS_REFUSAL", want: oneHolder},
+	{name: "nodes late host asks a majority", model: "back", flags: "CRASHES=2 CHANGES=2 CONFIGS=4 ASKS_A_MAJORITY", want: oneHolder},
+	{name: "nodes host that does not sleep asks a majority", model: "back", flags: "CRASHES=2 CHANGES=2 CONFIGS=3 ASKS_A_MAJORITY AWAKE", want: holds},
+	{name: "nodes new process asks a majority", model: "back", flags: "CRASHES=2 CHANGES=2 CONFIGS=4 ASKS_A_MAJORITY AWAKE", want: oneHolder}, // the limit: it was not refused yet
+	{name: "nodes late host, all nodes lose their data", model: "back", flags: "CRASHES=2 LOSSES=1 CHANGES=2 CONFIGS=4", want: oneHolder},     // the limit: it sees empty nodes alone
+	{name: "nodes any list shows that it is in use", model: "back", flags: "ANY_WITNESS", want: oneHolder},
+	{name: "nodes stage of one other node", model: "back", flags: "CRASHES=1 CHANGES=2 CONFIGS=4 ONE_SOURCE", want: oneHolder},
+	{name: "nodes node that is behind keeps its counters", model: "back", flags: "GRANTS=3 CHANGES=2 CONFIGS=4 NO_COUNTERS", want: backOrder},
 
 	{name: "Redlock, longer", model: "redlock", want: holds, long: true},
 	{name: "Redlock node stays away, longer", model: "redlock", flags: "CRASHES=1 NO_RESTART=1", want: holds, long: true},
