@@ -235,7 +235,7 @@ func checkEpoch(p *probe) {
 
 func (p *probe) rewrite(seen, epoch, records, ahead string) redlock.Command {
 	p.Helper()
-	return redlock.Command{"EVALSHA", luaScript(p, "epoch").SHA, "1", NodeKey, seen, epoch, records, ahead, "", ""}
+	return redlock.Command{"EVALSHA", luaScript(p, "epoch").SHA, "1", NodeKey, seen, epoch, records, ahead, "", "", p.never()}
 }
 
 // checkRewrite checks that a new epoch replaces only the expected one.
@@ -252,13 +252,23 @@ func checkRewrite(p *probe) {
 	p.expect(null(), "HGET", NodeKey, "aa")
 }
 
+// checkLateRewrite checks that an epoch is not written past its not-after.
+func checkLateRewrite(p *probe) {
+	p.loadScripts()
+	p.expect(number(1), p.rewrite("", "first", "", "0")...)
+	late := p.rewrite("first", "second", "", "0")
+	late[len(late)-1] = strconv.FormatInt(p.micros()-1000, 10)
+	p.expect(number(0), late...)
+	p.expect(text("first"), "HGET", NodeKey, "epoch")
+}
+
 // checkWords checks that the words about the other nodes are written with the epoch if the stored
 // words are the expected ones. Otherwise they stay.
 func checkWords(p *probe) {
 	p.loadScripts()
 	with := func(seen, epoch, words, before string) redlock.Command {
 		command := p.rewrite(seen, epoch, "", "0")
-		command[len(command)-2], command[len(command)-1] = words, before
+		command[len(command)-3], command[len(command)-2] = words, before
 		return command
 	}
 	p.expect(number(1), with("", "first", "", "")...)

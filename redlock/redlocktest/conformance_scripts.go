@@ -34,6 +34,7 @@ var scriptCases = []conformanceCase{
 	{"counters", nil, checkCounters},
 	{"only the admitted incarnation votes", nil, checkEpoch},
 	{"only one daemon replaces an epoch", nil, checkRewrite},
+	{"a late packet replaces no epoch", nil, checkLateRewrite},
 	{"counters are raised with the epoch", nil, checkRewriteCounters},
 	{"the words about other nodes are written with the epoch", nil, checkWords},
 	{"many operations", nil, checkMany},

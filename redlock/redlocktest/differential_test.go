@@ -156,7 +156,7 @@ func (g generator) scriptCall() redlock.Command {
 	case 1:
 		return redlock.Command{"SCRIPT", "LOAD", g.node.Source}
 	case 2:
-		return redlock.Command{"EVALSHA", g.node.SHA, "1", NodeKey, g.epoch(), g.epoch(), "", "0", g.epoch(), g.epoch()}
+		return redlock.Command{"EVALSHA", g.node.SHA, "1", NodeKey, g.epoch(), g.epoch(), "", "0", g.epoch(), g.epoch(), strconv.FormatInt(int64(g.IntN(2))<<53, 10)}
 	case 3:
 		return redlock.Command{"HSET", NodeKey, g.pick("epoch", "aa", "ab", "queues"), g.pick("one", "7", "9006099743113216")}
 	}

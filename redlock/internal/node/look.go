@@ -270,14 +270,17 @@ func (l *Lane) writeVerdict(ctx context.Context, conn redis.Conn, s *admission.S
 }
 
 // rewrite writes an epoch, fencing counters (nil: they stay) and reports, unless another host has
-// written others since the snapshot.
+// written others since the snapshot, or the snapshot is too old: this process was stopped, or the network delayed
+// the call.
 func (l *Lane) rewrite(ctx context.Context, conn redis.Conn, s *admission.Snapshot, epoch string, records []byte, reports string) error {
 	ahead := admission.ProposalLead // counters that restart begin after that
 	if l.noQuarantine {
 		ahead = 0
 	}
+	notAfter := s.Clock.Low + s.At + l.timing.silence // Low is never above the offset of the node's clock
 	l.trip.commands = l.trip.commands[:0]
-	l.appendCommand("EVALSHA", script.Epoch.SHA, "1", script.NodeKey, s.Epoch, epoch, string(records), strconv.FormatInt(ahead.Microseconds(), 10), reports, s.Incarnations)
+	l.appendCommand("EVALSHA", script.Epoch.SHA, "1", script.NodeKey, s.Epoch, epoch, string(records), strconv.FormatInt(ahead.Microseconds(), 10), reports, s.Incarnations,
+		strconv.FormatInt(notAfter.Microseconds(), 10))
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}

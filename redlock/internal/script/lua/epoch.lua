@@ -14,8 +14,9 @@
 -- ARGV[4]  in microseconds
 -- ARGV[5]  the new value of the field words; '': it stays as it is
 -- ARGV[6]  its value that was seen; '' for none. Without ARGV[5] it does not matter
+-- ARGV[7]  not-after, in microseconds of this node's TIME: so a late packet writes nothing
 --
--- Reply: 1 written, 0 if another epoch (or none) or other words are there; the error FAR if a
+-- Reply: 1 written, 0 if another epoch (or none) or other words are there, or past not-after; the error FAR if a
 -- counter in ARGV[3] is FARTHEST ahead of TIME; or the error that Redis gave.
 local call, sub = redis.pcall, string.sub
 local FARTHEST = 31449600000000 -- as in rare.lua
@@ -25,7 +26,9 @@ local seen = call('HMGET', node, 'epoch', 'words')
 if seen.err then
   return seen
 end
-if (seen[1] or '') ~= ARGV[1] or ARGV[5] ~= '' and (seen[2] or '') ~= ARGV[6] then
+local t = call('TIME')
+local clock = t[1] * 1000000 + t[2]
+if (seen[1] or '') ~= ARGV[1] or ARGV[5] ~= '' and (seen[2] or '') ~= ARGV[6] or clock > tonumber(ARGV[7]) then
   return 0
 end
 
@@ -34,8 +37,6 @@ for at = 1, #records, 18 do
   fields[#fields + 1] = sub(records, at, at + 1)
 end
 if #fields > 0 then
-  local t = call('TIME')
-  local clock = t[1] * 1000000 + t[2]
   local least = clock + tonumber(ARGV[4])
   local leastText = string.format('%.0f', least) -- of most counters: formatting takes longest
   local counters = call('HMGET', node, unpack(fields))
