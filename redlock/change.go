@@ -43,6 +43,7 @@ type Change struct {
 	Missing          []string      // nodes that do not vote
 	Left             time.Duration // about how long the step lasts; 0: nobody knows, or it waits for an operator
 	Conflict         bool          // nodes are in another change
+	Over             bool          // the nodes had this change, and were changed back: it does not begin again
 
 	held  time.Duration // until locks of hosts with the old list have expired
 	spare int
@@ -54,7 +55,7 @@ func (q *Quorum) change() *Change {
 		return nil
 	}
 	p := q.admission.Progress(q.clock())
-	c := &Change{Behind: q.namesOf(p.Behind), Missing: q.namesOf(p.Missing), Left: p.Left, Conflict: p.Conflict, held: p.Held}
+	c := &Change{Behind: q.namesOf(p.Behind), Missing: q.namesOf(p.Missing), Left: p.Left, Conflict: p.Conflict, Over: p.Over, held: p.Held}
 	c.Step = [...]ChangeStep{ChangeBegins, ChangeBegun, ChangeCommitted, ChangeDone}[p.Step]
 	for _, n := range q.options.Nodes {
 		switch {
@@ -107,6 +108,8 @@ func (c *Change) Next(hosts []ChangeHost) string {
 	switch {
 	case c.Conflict:
 		return "another change of the nodes is in progress: use the same config on all hosts, or undo that change (redlock nodes undo, on a host with the old list)"
+	case c.Over:
+		return admission.ErrOver.Error() + "; to make this change again, restart redlockd here"
 	case c.Step == ChangeBegins && joins:
 		return "wait " + about + "until the joining nodes may vote: " + missing + " (redlock status says why not)"
 	case c.Step == ChangeBegins && c.Behind == nil, c.Step == ChangeCommitted && c.Behind == nil:

@@ -25,12 +25,14 @@ type change struct {
 	before   quorum.Set       // nodes of the old list, or of the only one
 	after    quorum.Set       // nodes of the new list
 	majority quorum.System    // counts nodes of before
-	newMajor quorum.System    // counts nodes of after
 	refusing *quorum.Refusing // set for the counts of package redlock
 
 	mu       sync.Mutex    // guards what follows; no other mutex is taken inside it
 	seen     []sighting    // by node
-	commits  bool          // the operator wants this host to commit the change
+	number   uint64        // of the old list, or of the only one, as the nodes show it; 0: too few were seen
+	joined   uint64        // of the change in this host's config, as a node had it last; 0: none had it
+	replaced uint64        // the largest with which a node refused hosts with the old list, or the only one; 0: none did
+	commits  uint64        // the number of the change that the operator wants this host to commit
 	undoes   Stage         // a change that has only begun, which the operator wants this host to undo
 	undoneBy time.Duration // until when
 }
@@ -57,7 +59,7 @@ func newChange(o *Options, lists []quorum.System, before, after quorum.Set, name
 	}
 	c := &change{
 		old: digest(before), new: digest(after), before: before, after: after,
-		majority: lists[0], newMajor: lists[len(lists)-1], refusing: o.Refusing, seen: make([]sighting, len(o.Nodes)),
+		majority: lists[0], refusing: o.Refusing, seen: make([]sighting, len(o.Nodes)),
 	}
 	if c.refusing == nil {
 		c.refusing = new(quorum.Refusing)
@@ -68,12 +70,19 @@ func newChange(o *Options, lists []quorum.System, before, after quorum.Set, name
 // isJoint reports whether this host's config has a change of the nodes.
 func (c *change) isJoint() bool { return c.old != c.new }
 
-// stage returns the first stage that this host gives a node.
+// stage returns the first stage that this host gives a node. Its number is the largest one that is known.
 func (c *change) stage() Stage {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stageLocked()
+}
+
+func (c *change) stageLocked() Stage {
+	s := Stage{Number: max(1, c.number, c.replaced), Old: c.old}
 	if c.isJoint() {
-		return Stage{Old: c.old, New: c.new, Step: Begun}
+		s.New, s.Step = c.new, Begun
 	}
-	return Stage{Old: c.old}
+	return s
 }
 
 // serves reports whether a node with this stage grants locks to this host. A joint host can count
@@ -82,59 +91,177 @@ func (c *change) serves(node int, s Stage) bool {
 	return c.isJoint() && s.isOf(c.old, c.new) || s.serves(c.old) && c.before.Has(node) || s.serves(c.new) && c.after.Has(node)
 }
 
-// isDone reports whether a node with this stage serves hosts with the new list of this change.
-func (c *change) isDone(s Stage) bool { return c.isJoint() && s.serves(c.new) }
+// isDone reports whether a node with this stage serves hosts with the new list of this change. The caller
+// holds mu.
+func (c *change) isDone(s Stage) bool {
+	return c.isJoint() && s.serves(c.new) && s.reached() > c.number
+}
 
-// isRecent reports whether a sighting still counts at a time. The nodes cannot change back and again since
-// then, with the same words: each change takes three looks before its commit, and max_ttl after it.
-func (s *sighting) isRecent(at, maxTTL time.Duration) bool {
-	return at <= s.last+max(maxTTL, 2*LookInterval)
+// refusesOld reports whether a node with this stage refuses old hosts because of this change. The caller
+// holds mu.
+func (c *change) refusesOld(s Stage) bool {
+	return s.isOf(c.old, c.new) && s.Number == c.number && s.Step >= Committed
 }
 
 // note records the stage of a node that may vote. asked and at are when the node was asked and when
-// it answered. If it was not seen recently, because this host was stopped or cut off, it counts from now on.
-func (c *change) note(node int, word string, s Stage, asked, at, maxTTL time.Duration) {
+// it answered.
+func (c *change) note(node int, word string, s Stage, asked, at time.Duration) {
 	c.refusing.Note(node, !s.serves(c.old))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seen := &c.seen[node]
-	if isRecent := seen.isRecent(asked, maxTTL); !isRecent || seen.word != word || seen.stage != s {
+	if seen.word != word || seen.stage != s {
 		first := at
-		if isRecent && word == seen.word && c.refusesOld(seen.stage) && c.refusesOld(s) {
+		if word == seen.word && c.refusesOld(seen.stage) && c.refusesOld(s) {
 			first = seen.first // a later step of the same change
+		}
+		if s.isBefore(seen.stage) && seen.stage.Number == c.commits {
+			c.commits = 0 // it was undone
 		}
 		*seen = sighting{stage: s, since: at, word: word, first: first}
 	}
 	seen.last = asked
+	c.learnLocked(s)
 }
 
-// refusesOld reports whether a node with this stage refuses old hosts because of this change.
-func (c *change) refusesOld(s Stage) bool { return s.isOf(c.old, c.new) && s.Step >= Committed }
+// noteRefused records the stage of a node that does not serve this host. It returns why not.
+func (c *change) noteRefused(node int, s Stage) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[node] = sighting{stage: s}
+	c.learnLocked(s)
+	return c.refusal(node, s)
+}
 
-// next returns the stage that the node must have now, and whether that needs evidence and counters:
+// learnLocked finds out the numbers that nodes show, of which one has just shown a stage. The caller holds mu.
+//
+// A majority of each list refused hosts with the list before, so of two numbers of the old list, the larger
+// one is right. It is known when a majority of that list was seen, of which each node may have missed one step.
+func (c *change) learnLocked(s Stage) {
+	most := c.mostLocked()
+	for node, seen := range c.seen {
+		isOwn := c.isJoint() && seen.stage.isOf(c.old, c.new)
+		if n := c.numberOf(seen.stage); n > c.number && (isOwn && most == 0 || c.before.Has(node) && most != 0 && n <= most+1) {
+			c.number = n
+		}
+		if isOwn && seen.stage.Number <= c.number {
+			c.joined = max(c.joined, seen.stage.Number)
+		}
+	}
+	if refuses := s.Old == c.old && s.Step >= Committed || s.New == c.old && s.Step < Done; refuses && !c.isJoint() && (most == 0 || s.Number <= most+1) {
+		c.replaced = max(c.replaced, s.Number)
+	}
+}
+
+// noteReplaced records the stage that a node had before it was restarted.
+func (c *change) noteReplaced(s Stage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.learnLocked(s)
+}
+
+// numberOf returns the number of the old list that a stage shows; 0: none.
+func (c *change) numberOf(s Stage) uint64 {
+	switch {
+	case s.Old == c.old:
+		return s.Number
+	case s.serves(c.old):
+		return s.reached()
+	}
+	return 0
+}
+
+// mostLocked returns the number that a majority of the old list has reached at least; 0: fewer were seen.
+// The caller holds mu.
+func (c *change) mostLocked() uint64 {
+	return quorum.AtLeast(c.majority, func(node int) uint64 { return c.seen[node].stage.reached() })
+}
+
+// isAlien reports whether a node has a number that these nodes cannot have reached: then it has the state of
+// others.
+func (c *change) isAlien(s Stage) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	most := c.mostLocked()
+	return most != 0 && s.reached() > most+1
+}
+
+// isReplaced reports whether hosts with this host's list get no vote. It takes no node for a new one then: a
+// quorum of nodes could have forgotten that they refuse it.
+func (c *change) isReplaced() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.replaced != 0 && c.replaced >= c.number
+}
+
+// isBehindLocked reports whether a node has missed steps of earlier changes: another node serves the old list, or
+// the only one, with a larger number. The caller holds mu.
+func (c *change) isBehindLocked(node int, s Stage) bool {
+	return c.before.Has(node) && s.reached() < c.number
+}
+
+// isBehind is isBehindLocked for callers that do not hold mu.
+func (c *change) isBehind(node int, s Stage) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isBehindLocked(node, s)
+}
+
+// isOverLocked reports whether the nodes were changed back since they had the change in this host's config. Then
+// this host does not begin it again. The caller holds mu.
+func (c *change) isOverLocked() bool { return c.joined != 0 && c.joined < c.number }
+
+// joins returns the first stage of a joining node that has the state of an earlier list. Its number shows that
+// no host gets a vote with that list.
+func (c *change) joins(node int, s Stage) (Stage, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stageLocked(), c.joinsLocked(node, s)
+}
+
+// joinsLocked reports whether a node with this stage joins: it had one of our lists, or left other nodes in a change
+// that it did not see the end of. A node with another list could be in use. The caller holds mu.
+func (c *change) joinsLocked(node int, s Stage) bool {
+	isOurs := func(list string) bool { return list == c.old || list == c.new }
+	return c.after.Has(node) && !c.before.Has(node) && c.number != 0 && !c.isOverLocked() &&
+		s.isBefore(c.stageLocked()) && (isOurs(s.Old) || isOurs(s.New) || s.Step == Begun || s.Step == Committed)
+}
+
+// next returns the stage that the node must have now, and whether that needs the stages and counters of others:
 // see complete. votes tells which nodes may vote.
-func (c *change) next(node int, s Stage, now, maxTTL time.Duration, votes func(int) bool) (next Stage, isDone bool) {
+func (c *change) next(node int, s Stage, now, maxTTL time.Duration, votes func(int) bool) (next Stage, needsOthers bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	to := s
 	switch {
+	case c.isBehindLocked(node, s):
+		return s, true
 	case !c.isJoint():
 		if s == c.undoes && now < c.undoneBy {
-			to = Stage{Old: s.Old}
+			to = Stage{Number: s.Number, Old: s.Old}
 		}
+	case c.isOverLocked():
+	case c.joinsLocked(node, s):
+		to = c.stageLocked()
 	case !s.isOf(c.old, c.new):
-		if s.serves(c.old) && s.Step != Begun { // otherwise this change is done, or another is in progress
-			to = c.stage()
+		if s.serves(c.old) && s.Step != Begun && c.numberOf(s) == c.number { // otherwise this change is done, or another is in progress
+			to = c.stageLocked()
 		}
-	case s.Step < Done && c.after.Has(node) && c.evidenceLocked(now, maxTTL) != 0:
-		to.Step, isDone = Done, true
+	case s.Step < Done && c.after.Has(node) && c.mayBeDoneLocked(maxTTL):
+		to.Step, needsOthers = Done, true
 	case s.Step == Begun && c.before.Has(node) && c.isCommittingLocked():
 		to.Step = Committed
 	}
 	if to != s && !c.isTurnOfLocked(node, to, now, votes) {
 		return s, false
 	}
-	return to, isDone
+	return to, needsOthers
+}
+
+// mayBeDoneLocked reports whether a node can serve new hosts: another one does, or there is evidence. The caller
+// holds mu.
+func (c *change) mayBeDoneLocked(maxTTL time.Duration) bool {
+	return c.evidenceLocked(maxTTL) != 0 || slices.ContainsFunc(c.seen, func(seen sighting) bool { return c.isDone(seen.stage) })
 }
 
 // stepInterval is how long a node has a new stage before the next node gets it. By then all hosts
@@ -147,7 +274,7 @@ func (c *change) isTurnOfLocked(node int, to Stage, now time.Duration, votes fun
 		seen := &c.seen[other]
 		switch {
 		case other == node || !votes(other):
-		case seen.stage == to || seen.stage.isOf(to.Old, to.New) && seen.stage.Step > to.Step:
+		case seen.stage == to || seen.stage.isOf(to.Old, to.New) && seen.stage.Number == to.Number && seen.stage.Step > to.Step:
 			if now-seen.since < stepInterval {
 				return false
 			}
@@ -172,20 +299,21 @@ func (c *change) getsStageLocked(node int, to Stage) bool {
 // isCommittingLocked reports whether this host commits the change: the operator wants it, or another host
 // has begun to. The caller holds mu.
 func (c *change) isCommittingLocked() bool {
-	return c.commits || slices.ContainsFunc(c.seen, func(seen sighting) bool { return c.refusesOld(seen.stage) })
+	return c.number != 0 && c.commits == c.number || slices.ContainsFunc(c.seen, func(seen sighting) bool { return c.refusesOld(seen.stage) })
 }
 
 // evidenceLocked returns the nodes that show that every lock of an old host has expired; none if there are
 // too few. Then a majority of the old list refused old hosts at an instant, and has kept its data
-// until max_ttl later. The caller holds mu.
-func (c *change) evidenceLocked(now, maxTTL time.Duration) (nodes quorum.Set) {
+// until max_ttl later. A node that was not seen in between refused them all the time: its number and its word
+// would not come again. The caller holds mu.
+func (c *change) evidenceLocked(maxTTL time.Duration) (nodes quorum.Set) {
 	for _, candidate := range c.seen {
 		if !c.refusesOld(candidate.stage) {
 			continue
 		}
 		nodes = 0
 		for node, seen := range c.seen {
-			if seen.isRecent(now, maxTTL) && c.refusesOld(seen.stage) && seen.first <= candidate.first && seen.last >= candidate.first+maxTTL {
+			if c.refusesOld(seen.stage) && seen.first <= candidate.first && seen.last >= candidate.first+maxTTL {
 				nodes |= quorum.Of(node)
 			}
 		}
@@ -219,35 +347,30 @@ func (s *Sources) stageOf(node int) (word string, stage Stage) {
 	return e.Word, stage
 }
 
-// serving returns the nodes that serve hosts with a list alone, as their hashes show.
-func (s *Sources) serving(list string) (nodes quorum.Set) {
-	for node := range s.Epochs {
-		if _, stage := s.stageOf(node); stage.serves(list) {
-			nodes |= quorum.Of(node)
-		}
-	}
-	return nodes
-}
-
-// complete returns the stage with which a node of the new list serves new hosts, if the counters of
-// the sources are not below any fencing token of an old host.
+// complete returns the stage with which a node serves a list that it did not serve: the new list of this host's
+// change or, if it missed steps of earlier changes, the list of this host. It gets the counters of the sources.
 //
-// Tokens of old hosts are on a majority of the old list. So the counters come from such a majority,
-// and were read after it had begun to refuse old hosts: from the nodes that are the evidence. Any
-// node that serves new hosts already has these counters, too.
+// A node with that list and the right number shows that the list is in use. It has counters that are not
+// below any fencing token of hosts with the list before.
 //
-// A node that missed the end of the last change serves this host's list if more nodes do than a
-// majority can do without. Fewer do not show it: each of them may have missed a commit. If the nodes change
-// from one list to another and back, a node that missed the first commit serves the first list all the
-// time, but a majority refused it in between.
-func (c *change) complete(node int, s Stage, word string, now, maxTTL time.Duration, sources *Sources) (to Stage, ok bool) {
+// The first node that serves new hosts needs evidence. Tokens of old hosts are on a majority of the old list. So
+// the counters come from such a majority, and were read after it had begun to refuse old hosts: from the nodes
+// that are the evidence.
+func (c *change) complete(node int, s Stage, word string, maxTTL time.Duration, sources *Sources) (to Stage, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	to = Stage{Old: s.Old, New: s.New, Step: Done}
-	if !c.isJoint() || !s.isOf(c.old, c.new) {
-		return to, c.majority.Blocks(sources.serving(c.old))
+	if c.isBehindLocked(node, s) {
+		return sources.latest(s, func(stage Stage) bool { return stage.serves(c.old) && c.numberOf(stage) == c.number })
 	}
-	evidence, read := c.evidenceLocked(now, maxTTL), quorum.Set(0)
+	to = s
+	to.Step = Done
+	if !c.isJoint() || !s.isOf(c.old, c.new) || s.Number != c.number {
+		return to, false
+	}
+	if _, ok := sources.latest(s, func(stage Stage) bool { return c.isDone(stage) && stage.reached() == c.number+1 }); ok {
+		return to, true
+	}
+	evidence, read := c.evidenceLocked(maxTTL), quorum.Set(0)
 	for other := range c.seen {
 		otherWord, stage := sources.stageOf(other)
 		if other == node {
@@ -260,27 +383,22 @@ func (c *change) complete(node int, s Stage, word string, now, maxTTL time.Durat
 	return to, c.majority.Decides(read)
 }
 
-// admits returns the stage for a node whose quarantine ends: the latest of the sources. As in complete,
-// one node does not show that a list is in use.
-func (c *change) admits(sources *Sources) Stage {
-	latest, isOldInUse := c.stage(), c.majority.Blocks(sources.serving(c.old))
-	var done quorum.Set
-	for node := range c.seen {
-		_, s := sources.stageOf(node)
-		switch {
-		case c.isDone(s) && !isOldInUse:
-			done |= quorum.Of(node)
-			latest.Step = max(latest.Step, Committed)
-		case c.isDone(s): // it missed an earlier change
-		case s.isOf(latest.Old, latest.New) && s.Step > latest.Step:
-			latest = s
-		case !c.isJoint() && s.Step != Settled && s.serves(c.old) && latest.Step == Settled:
-			latest = s
+// latest returns the latest of a stage and those stages of the sources that count, and whether there is one of these.
+func (s *Sources) latest(latest Stage, counts func(Stage) bool) (_ Stage, ok bool) {
+	for node := range s.Epochs {
+		if _, stage := s.stageOf(node); stage.Number != 0 && counts(stage) {
+			ok = true
+			if latest.isBefore(stage) {
+				latest = stage
+			}
 		}
 	}
-	if c.newMajor.Blocks(done) {
-		latest.Step = Done
-	}
+	return latest, ok
+}
+
+// admits returns the stage for a node whose quarantine ends: the latest of the sources.
+func (c *change) admits(sources *Sources) Stage {
+	latest, _ := sources.latest(c.stage(), func(Stage) bool { return true })
 	return latest
 }
 
@@ -291,14 +409,7 @@ func (c *change) isSeen() bool {
 	return c.isJoint() || slices.ContainsFunc(c.seen, func(s sighting) bool { return s.stage.Step != Settled })
 }
 
-// noteRefused records the stage of a node that does not serve this host.
-func (c *change) noteRefused(node int, s Stage) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seen[node] = sighting{stage: s}
-}
-
-// refusal returns why a node with this stage does not serve this host, and what to do.
+// refusal returns why a node with this stage does not serve this host, and what to do. The caller holds mu.
 func (c *change) refusal(node int, s Stage) error {
 	switch {
 	case s.Step == Settled && listOf(s.Old) == listOf(c.old) && !c.isJoint():
@@ -310,11 +421,11 @@ func (c *change) refusal(node int, s Stage) error {
 	case s.Step != Settled && s.New == c.old && !c.isJoint():
 		return errors.New("the nodes are being changed to this host's list, and that is not complete on this node (redlock nodes on a host with both lists says what it waits for): until then this host needs the config with joining and leaving nodes")
 	case c.isJoint() && s.Step >= Committed && s.New == c.old && !c.before.Has(node):
-		return fmt.Errorf("it left these nodes in an earlier change (%s), and cannot join with the state that it had then: when no host uses it any more, and none with the list of that time can come back, HDEL %s epoch there; then it waits max_ttl like a new node", s, NodeKey)
+		return fmt.Errorf("it left these nodes in an earlier change (%s), and does not join before a majority of the old list may vote", s)
 	case s.Step != Settled:
-		return fmt.Errorf("another change of the nodes is in progress (%s, here %s): use the same config everywhere, or undo that change first (redlock nodes undo); or, if it was used with other nodes before, and no host uses it now: HDEL %s epoch there", s, c.stage(), NodeKey)
+		return fmt.Errorf("another change of the nodes is in progress (%s, here %s): use the same config everywhere, or undo that change first (redlock nodes undo); or, if it is a joining node that was used with other nodes, and no host uses it now: FLUSHALL on this node alone, then it waits max_ttl like a new node", s, c.stageLocked())
 	case c.isJoint():
-		return fmt.Errorf("it was admitted with another node list (%s, here %s): the nodes that are not joining must be the list of the other hosts; if it is a joining node that was used before, and no host uses it now: HDEL %s epoch there", s, c.stage(), NodeKey)
+		return fmt.Errorf("it was admitted with another node list (%s, here %s): the nodes that are not joining must be the list of the other hosts; if it is a joining node that was used before, and no host uses it now: FLUSHALL on this node alone, then it waits max_ttl like a new node", s, c.stageLocked())
 	}
 	return fmt.Errorf("it was admitted with another node list (%s, here %s): with two lists two quorums could hold one lock; use the same names everywhere; to change the list while locks are held, first mark nodes as joining or leaving on all hosts (NODES.md, Changing the nodes); or %s", s.Old, c.old, ChangeForAll)
 }

@@ -1,7 +1,8 @@
 package admission
 
 import (
-	"fmt"
+	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,17 +32,23 @@ func changing(nodes string) *Fleet {
 	return NewFleet(o)
 }
 
-// stageOf returns a stage of a change between lists of one letter for each node, or of no change.
+// stageOf returns a stage of a change between lists of one letter for each node, or of no change. A number can be
+// before it: "7 abc>abd begun"; otherwise it is 1.
 func stageOf(text string) Stage {
+	if number, rest, _ := strings.Cut(text, " "); rest != "" && number[0] < 'a' {
+		s := stageOf(rest)
+		s.Number, _ = strconv.ParseUint(number, 10, 32)
+		return s
+	}
 	digest := func(names string) string { return listDigest(strings.Split(names, ""), DefaultPrefix) }
 	before, rest, isChange := strings.Cut(text, ">")
 	if !isChange {
-		return Stage{Old: digest(before)}
+		return Stage{Number: 1, Old: digest(before)}
 	}
 	after, word, _ := strings.Cut(rest, " ")
 	for step := Begun; step <= Done; step++ {
 		if step.String() == word {
-			return Stage{Old: digest(before), New: digest(after), Step: step}
+			return Stage{Number: 1, Old: digest(before), New: digest(after), Step: step}
 		}
 	}
 	panic("no step: " + text)
@@ -49,13 +56,13 @@ func stageOf(text string) Stage {
 
 // A stage is written and read. Guards parseStage.
 func TestStageText(t *testing.T) {
-	for _, text := range []string{"abc", "abc>abd begun", "abc>abd committed", "a>b done"} {
+	for _, text := range []string{"abc", "abc>abd begun", "abc>abd committed", "a>b done", "7 abc", "4294967295 abc>abd begun"} {
 		s := stageOf(text)
 		if got, err := parseStage(s.String()); got != s || err != nil {
 			t.Errorf("%s: read %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"a>b", "a>b>later", "a>b>done>", ">>"} {
+	for _, text := range []string{"1>a>b", "1>a>b>later", "1>a>b>done>", ">>", "a", "a>b>done", "0>a", "01>a", "-1>a", "x>a", "1", "4294967296>a"} {
 		if s, err := parseStage(text); err == nil {
 			t.Errorf("%q is read as %v", text, s)
 		}
@@ -104,26 +111,50 @@ func TestServes(t *testing.T) {
 	}
 	for _, step := range []string{"committed", "done"} { // the last change, in which d left
 		f, left := changing("a b c- d+"), stageOf("abcd>abc "+step)
-		if err := f.change.refusal(3, left); f.change.serves(3, left) || !strings.Contains(err.Error(), "it left these nodes in an earlier change") {
-			t.Errorf("a node that left, and joins with its old state (%s): %v", step, err)
+		if f.change.serves(3, left) {
+			t.Errorf("a node that left, and joins with its old state (%s), serves a host", step)
+		}
+		if _, ok := f.change.joins(3, left); ok {
+			t.Errorf("a node that left joins (%s) before the number is known", step)
+		}
+		f.look("a1 2 abc 1 1", "b1 2 abc 1 1")
+		if to, ok := f.change.joins(3, left); !ok || to != stageOf("2 abc>abd begun") {
+			t.Errorf("a node that left joins (%s): %v %v", step, to, ok)
+		}
+		if _, ok := f.change.joins(3, stageOf("xyz")); ok {
+			t.Error("a node of other lists joins by itself")
+		}
+		if _, ok := f.change.joins(3, stageOf("xyz>xy committed")); !ok {
+			t.Error("a node that left other nodes does not join")
+		}
+		if _, ok := f.change.joins(3, stageOf("9 abcd>abc committed")); ok {
+			t.Error("a node with a larger number joins")
 		}
 	}
 }
 
 // look looks at nodes: "a1 committed 3 7" is node a, word 1, seen to be committed in each second from 3
-// to 7.
+// to 7. Instead of the step there can be a stage: see stageOf.
 func (f *Fleet) look(looks ...string) {
 	for _, text := range looks {
-		var node, step string
-		var first, last int
-		if _, err := fmt.Sscan(text, &node, &step, &first, &last); err != nil {
+		parts := strings.Fields(text)
+		last := len(parts) - 2
+		node, step := parts[0], strings.Join(parts[1:last], " ")
+		s := Stage{Number: 1, Old: f.change.old, New: f.change.new}
+		switch step {
+		case "begun", "committed", "done":
+			for s.Step = Begun; s.Step.String() != step; s.Step++ {
+			}
+		default:
+			s = stageOf(step)
+		}
+		from, err1 := strconv.Atoi(parts[last])
+		to, err2 := strconv.Atoi(parts[last+1])
+		if err := errors.Join(err1, err2); err != nil {
 			panic(err)
 		}
-		s := Stage{Old: f.change.old, New: f.change.new}
-		for s.Step = Begun; s.Step.String() != step; s.Step++ {
-		}
-		for at := first; at <= last; at++ {
-			f.change.note(int(node[0]-'a'), node, s, time.Duration(at)*time.Second, time.Duration(at)*time.Second, 10*time.Second)
+		for at := from; at <= to; at++ {
+			f.change.note(int(node[0]-'a'), node, s, time.Duration(at)*time.Second, time.Duration(at)*time.Second)
 		}
 	}
 }
@@ -147,19 +178,14 @@ func TestEvidence(t *testing.T) {
 		{"the second was not seen since", []string{"a1 committed 1 5", "b1 committed 2 20"}, false},
 		{"one lost its data and was admitted again", []string{"a1 committed 1 5", "a2 committed 8 12", "b1 committed 2 12"}, false},
 		{"at different times", []string{"a1 committed 1 5", "a2 begun 6 7", "b1 committed 8 20"}, false},
-		{"not seen for longer than max_ttl", []string{"a1 committed 1 2", "a1 committed 13 20", "b1 committed 2 20"}, false},
+		{"not seen for longer than max_ttl", []string{"a1 committed 1 2", "a1 committed 13 20", "b1 committed 2 20"}, true},
 		{"lost its data, and long after that", []string{"a1 committed 1 5", "a2 committed 8 18", "b1 committed 2 18"}, true},
 	} {
 		f := changing("a b c- d+")
 		f.look(c.looks...)
-		if got := f.change.evidenceLocked(14*time.Second, 10*time.Second) != 0; got != c.want {
+		if got := f.change.evidenceLocked(10*time.Second) != 0; got != c.want {
 			t.Errorf("%s: evidence is %v", c.what, got)
 		}
-	}
-	f := changing("a b c- d+")
-	f.look("a1 committed 1 12", "b1 committed 1 12")
-	if f.change.evidenceLocked(23*time.Second, 10*time.Second) != 0 {
-		t.Error("from before the host was stopped: evidence is true")
 	}
 }
 
@@ -171,26 +197,31 @@ func TestNextStage(t *testing.T) {
 		what   string
 		host   string
 		looks  []string
-		commit bool
+		commit uint64 // of the change with this number
 		now    int
 		node   int
 		has    string
 		want   string
 	}{
-		{"the first begins", "a b c- d+", nil, false, 10, 0, "abc", "abc>abd begun"},
-		{"the second waits for the first", "a b c- d+", nil, false, 10, 1, "abc", "abc"},
-		{"and for a while", "a b c- d+", []string{"a1 begun 9 9"}, false, 10, 1, "abc", "abc"},
-		{"then it begins", "a b c- d+", []string{"a1 begun 5 9"}, false, 10, 1, "abc", "abc>abd begun"},
-		{"after the change before", "a b c- d+", nil, false, 10, 0, "abx>abc done", "abc>abd begun"},
-		{"not beside another change", "a b c- d+", nil, false, 10, 0, "abc>abe begun", "abc>abe begun"},
-		{"no commit by itself", "a b c- d+", []string{"a1 begun 1 9", "b1 begun 1 9", "c1 begun 1 9", "d1 begun 1 9"}, false, 10, 0, "abc>abd begun", "abc>abd begun"},
-		{"the operator commits", "a b c- d+", []string{"a1 begun 1 9", "b1 begun 1 9", "c1 begun 1 9", "d1 begun 1 9"}, true, 10, 0, "abc>abd begun", "abc>abd committed"},
-		{"one after the other", "a b c- d+", []string{"a1 begun 1 9", "b1 begun 1 9", "c1 begun 1 9", "d1 begun 1 9"}, true, 10, 1, "abc>abd begun", "abc>abd begun"},
-		{"another host continues", "a b c- d+", []string{"a1 committed 1 9", "b1 begun 1 9", "c1 begun 1 9", "d1 begun 1 9"}, false, 10, 1, "abc>abd begun", "abc>abd committed"},
-		{"a joining node is not committed", "a b c- d+", []string{"a1 committed 1 9", "b1 committed 1 9", "c1 committed 1 9", "d1 begun 1 9"}, true, 10, 3, "abc>abd begun", "abc>abd begun"},
-		{"a change that is done does not begin again", "a b c- d+", nil, true, 10, 0, "abd", "abd"},
-		{"nor does the next one", "a b c- d+", nil, true, 10, 0, "abd>abe begun", "abd>abe begun"},
-		{"an old host changes nothing", "a b c", nil, false, 10, 0, "abc>abd begun", "abc>abd begun"},
+		{"the first begins", "a b c- d+", []string{"a1 abc 9 9", "b1 abc 9 9"}, 0, 10, 0, "abc", "abc>abd begun"},
+		{"not before a majority was seen", "a b c- d+", []string{"a1 abc 9 9"}, 0, 10, 0, "abc", "abc"},
+		{"the second waits for the first", "a b c- d+", []string{"a1 abc 9 9", "b1 abc 9 9"}, 0, 10, 1, "abc", "abc"},
+		{"and for a while", "a b c- d+", []string{"a1 begun 9 9", "b1 abc 9 9"}, 0, 10, 1, "abc", "abc"},
+		{"then it begins", "a b c- d+", []string{"a1 begun 5 9", "b1 abc 9 9"}, 0, 10, 1, "abc", "abc>abd begun"},
+		{"after the change before", "a b c- d+", []string{"a1 abx>abc done 9 9", "b1 abx>abc done 9 9"}, 0, 10, 0, "abx>abc done", "2 abc>abd begun"},
+		{"after it was undone", "a b c- d+", []string{"a1 begun 5 5", "b1 begun 5 5", "a1 abc 9 9", "b1 abc 9 9"}, 1, 10, 0, "abc", "abc>abd begun"},
+		{"not beside another change", "a b c- d+", []string{"a1 abc>abe begun 9 9", "b1 abc 9 9"}, 0, 10, 0, "abc>abe begun", "abc>abe begun"},
+		{"no commit by itself", "a b c- d+", []string{"a1 begun 1 9", "b1 begun 1 9", "c1 begun 1 9", "d1 begun 1 9"}, 0, 10, 0, "abc>abd begun", "abc>abd begun"},
+		{"the operator commits", "a b c- d+", []string{"a1 begun 1 9", "b1 begun 1 9", "c1 begun 1 9", "d1 begun 1 9"}, 1, 10, 0, "abc>abd begun", "abc>abd committed"},
+		{"one after the other", "a b c- d+", []string{"a1 begun 1 9", "b1 begun 1 9", "c1 begun 1 9", "d1 begun 1 9"}, 1, 10, 1, "abc>abd begun", "abc>abd begun"},
+		{"another host continues", "a b c- d+", []string{"a1 committed 1 9", "b1 begun 1 9", "c1 begun 1 9", "d1 begun 1 9"}, 0, 10, 1, "abc>abd begun", "abc>abd committed"},
+		{"a commit of the change before is over", "a b c- d+", []string{"a1 3 abc>abd begun 1 9", "b1 3 abc>abd begun 1 9", "c1 committed 1 9", "d1 3 abc>abd begun 1 9"}, 1, 10, 0, "3 abc>abd begun", "3 abc>abd begun"},
+		{"a joining node is not committed", "a b c- d+", []string{"a1 committed 1 9", "b1 committed 1 9", "c1 committed 1 9", "d1 begun 1 9"}, 1, 10, 3, "abc>abd begun", "abc>abd begun"},
+		{"a joining node that left in an earlier change", "a b c- d+", []string{"a1 3 abc>abd begun 1 5", "b1 3 abc>abd begun 1 5", "c1 3 abc>abd begun 1 5"}, 0, 10, 3, "2 abd>abc committed", "3 abc>abd begun"},
+		{"a change that is done does not begin again", "a b c- d+", []string{"a1 2 abd 1 9", "b1 2 abd 1 9"}, 1, 10, 0, "2 abd", "2 abd"},
+		{"nor when the nodes were changed back", "a b c- d+", []string{"a1 committed 1 2", "b1 committed 1 2", "a1 3 abc 9 9", "b1 3 abc 9 9"}, 1, 10, 0, "3 abc", "3 abc"},
+		{"nor does the next one", "a b c- d+", []string{"a1 2 abd>abe begun 1 9", "b1 2 abd 1 9"}, 1, 10, 0, "2 abd>abe begun", "2 abd>abe begun"},
+		{"an old host changes nothing", "a b c", []string{"a1 abc>abd begun 1 9", "b1 abc 1 9"}, 0, 10, 0, "abc>abd begun", "abc>abd begun"},
 	} {
 		f := changing(c.host)
 		f.look(c.looks...)
@@ -209,7 +240,7 @@ func TestUndo(t *testing.T) {
 	if err := f.Undo(0); err != ErrNothingBegun {
 		t.Errorf("nothing has begun, and it is undone: %v", err)
 	}
-	f.change.note(1, "b1", stageOf("abc>abd begun"), 0, 0, 10*time.Second)
+	f.change.note(1, "b1", stageOf("abc>abd begun"), 0, 0)
 	if err := f.Undo(0); err != nil {
 		t.Fatal(err)
 	}
@@ -229,6 +260,20 @@ func TestUndo(t *testing.T) {
 	}
 }
 
+// An operator's commit is for one change: not for the same one, begun again after an undo. Guards change.note.
+func TestUndoneChangeIsNotCommitted(t *testing.T) {
+	f := changing("a b c- d+")
+	f.look("a1 begun 1 9", "b1 begun 1 9", "c1 begun 1 9", "d1 begun 1 9")
+	f.change.commits = 1
+	if got, _ := f.change.next(0, stageOf("abc>abd begun"), 10*time.Second, 10*time.Second, func(int) bool { return true }); got.Step != Committed {
+		t.Errorf("before it is undone: %v", got)
+	}
+	f.look("a1 abc 11 11", "a1 begun 12 12")
+	if got, _ := f.change.next(0, stageOf("abc>abd begun"), 20*time.Second, 10*time.Second, func(int) bool { return true }); got.Step != Begun {
+		t.Errorf("after it was undone: %v", got)
+	}
+}
+
 // hash is what is read from a node: its epoch.
 func hash(word, stage string) string {
 	e := Epoch{RunID: "r", Word: word, MaxTTL: time.Second, Stage: stageOf(stage).String(), Name: "n"}
@@ -236,8 +281,7 @@ func hash(word, stage string) string {
 }
 
 // A node that lost its data gets the latest stage of the nodes from which its counters are copied.
-// Otherwise old hosts could get a majority again. One node does not show that the change is done: it may
-// have missed an earlier change, in which it left. Guards change.admits.
+// Otherwise old hosts could get a majority again. Guards change.admits.
 func TestStageOfAdmitted(t *testing.T) {
 	for _, c := range []struct {
 		host    string
@@ -247,15 +291,16 @@ func TestStageOfAdmitted(t *testing.T) {
 		{"a b c", [4]string{"", "abc", "abc"}, "abc"},
 		{"a b c", [4]string{"", "abc>abd begun", "abc"}, "abc>abd begun"},
 		{"a b c", [4]string{"", "abd>abc done", "abd>abc done"}, "abd>abc done"},
+		{"a b c", [4]string{"", "7 abd>abc done", "6 abc"}, "7 abd>abc done"}, // c missed a change to abd and back
 		{"a b c- d+", [4]string{"", "abc", "abc"}, "abc>abd begun"},
 		{"a b c- d+", [4]string{"", "abc>abd begun", "abc>abd committed"}, "abc>abd committed"},
 		{"a b c- d+", [4]string{"", "abc>abd done", "abc>abd committed", "abc>abd done"}, "abc>abd done"},
-		{"a b c- d+", [4]string{"", "abc>abd done", "abc>abd committed", "abc>abd begun"}, "abc>abd committed"},
-		{"a b c- d+", [4]string{"", "abc>abd begun", "abc>abd begun", "abd"}, "abc>abd begun"}, // d missed the change in which it left
-		{"a b c- d+", [4]string{"", "", "abc>abd begun", "abd"}, "abc>abd committed"},          // perhaps
-		{"a b c- d+", [4]string{"", "abx>abc done", "abx>abc done"}, "abc>abd begun"},
-		{"a b c- d+", [4]string{"", "abd", "abc>abd committed", "abd"}, "abc>abd done"},
-		{"a b c- d+", [4]string{"", "abd>abe begun", "abc>abd committed", "abd"}, "abc>abd done"},
+		{"a b c- d+", [4]string{"", "abc>abd done", "abc>abd committed", "abc>abd begun"}, "abc>abd done"},
+		{"a b c- d+", [4]string{"", "7 abc>abd begun", "7 abc>abd begun", "6 abd"}, "7 abc>abd begun"}, // d missed the change in which it left
+		{"a b c- d+", [4]string{"", "", "7 abc>abd begun", "6 abd"}, "7 abc>abd begun"},
+		{"a b c- d+", [4]string{"", "7 abx>abc done", "7 abx>abc done"}, "7 abx>abc done"}, // then this change begins there
+		{"a b c- d+", [4]string{"", "2 abd", "abc>abd committed", "2 abd"}, "2 abd"},
+		{"a b c- d+", [4]string{"", "2 abd>abe begun", "abc>abd committed", "2 abd"}, "2 abd>abe begun"},
 	} {
 		f := changing(c.host)
 		sources := &Sources{Epochs: make([]string, 4)}
@@ -295,27 +340,108 @@ func TestComplete(t *testing.T) {
 			sources.Nodes |= quorum.Of(node)
 			sources.Epochs[node] = epoch
 		}
-		if to, got := f.change.complete(3, stageOf("abc>abd begun"), "d1", 12*time.Second, 10*time.Second, sources); got != c.want {
+		if to, got := f.change.complete(3, stageOf("abc>abd begun"), "d1", 10*time.Second, sources); got != c.want {
 			t.Errorf("%s: %v %v", c.what, to, got)
 		}
 	}
-	// A node that missed the end gets it from a host with the new list, if more nodes have it than a
-	// majority can do without.
-	for epoch, want := range map[string]bool{hash("b1", "abc>abd done"): true, hash("b1", "abd"): true, hash("b1", "abd>abe begun"): true, hash("b1", "abc>abd committed"): false, "": false} {
-		f := changing("a b d")
-		sources := &Sources{Nodes: quorum.Of(1, 2), Epochs: []string{"", epoch, hash("d1", "abd")}}
-		if to, got := f.change.complete(0, stageOf("abc>abd committed"), "a1", 12*time.Second, 10*time.Second, sources); got != want || got && to != stageOf("abc>abd done") {
-			t.Errorf("a node that missed the end, beside %s: %v %v", epoch, to, got)
+}
+
+// A node that missed steps of earlier changes gets the list in use from a node that shows its number. A node with
+// another number shows nothing, and the first one needs evidence. Guards change.complete, change.isBehindLocked.
+func TestNodeBehind(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		host   string
+		looks  []string
+		has    string // node a
+		source string // node b
+		want   string // "": it stays
+	}{
+		{"missed the end of a change", "a b d", []string{"b1 abc>abd done 1 9", "c1 abc>abd done 1 9"}, "abc>abd committed", "abc>abd done", "abc>abd done"},
+		{"missed all of it", "a b d", []string{"b1 abc>abd done 1 9", "c1 abc>abd done 1 9"}, "abc>abd begun", "abc>abd done", "abc>abd done"},
+		{"missed a change there and back", "a b c", []string{"b1 3 abc 1 9", "c1 3 abc 1 9"}, "abc", "3 abc", "3 abc"},
+		{"and shows the commit", "a b c", []string{"b1 3 abc 1 9", "c1 3 abc 1 9"}, "abc>abd committed", "3 abc>abe begun", "3 abc>abe begun"},
+		{"or the way back", "a b c", []string{"b1 3 abc 1 9", "c1 3 abc 1 9"}, "2 abd>abc committed", "3 abc", "3 abc"},
+		{"one other is done", "a b d", []string{"b1 abc>abd done 1 9", "c1 abc>abd committed 1 9"}, "abc>abd committed", "abc>abd done", "abc>abd done"},
+		{"the other is behind, too", "a b c d e", []string{"b1 abcde 1 9", "c1 3 abcde 1 9", "d1 3 abcde 1 9", "e1 3 abcde 1 9"}, "2 x>abcde committed", "abcde", ""},
+		{"nothing was heard of the other", "a b c", []string{"b1 3 abc 1 9", "c1 3 abc 1 9"}, "2 abd>abc committed", "", ""},
+		{"not behind", "a b c", []string{"b1 3 abc 1 9", "c1 3 abc 1 9"}, "3 abc>abd committed", "3 abc", ""},
+		{"too few were seen", "a b c", []string{"b1 3 abc 1 9"}, "2 abd>abc committed", "3 abc", ""},
+		{"a host with both lists", "a b c- d+", []string{"b1 3 abc 1 9", "c1 3 abc 1 9"}, "2 abx>abc committed", "3 abc", "3 abc"},
+		{"the new list is in use", "a b c- d+", []string{"a1 begun 1 9", "b1 done 1 9", "c1 begun 1 9"}, "abc>abd begun", "abc>abd done", "abc>abd done"},
+		{"it was, in an earlier change", "a b c- d+", []string{"a1 3 abc>abd begun 1 9", "b1 3 abc>abd begun 1 9", "c1 3 abc>abd begun 1 9"}, "3 abc>abd begun", "2 abd", ""},
+	} {
+		f := changing(c.host)
+		f.look(c.looks...)
+		sources := &Sources{Nodes: quorum.Of(1), Epochs: make([]string, 4)}
+		if c.source != "" {
+			sources.Epochs[1] = hash("b1", c.source)
+		}
+		want := c.want
+		if want == "" {
+			want = c.has
+		}
+		if to, ok := f.change.complete(0, stageOf(c.has), "a1", 10*time.Second, sources); ok != (c.want != "") || ok && to != stageOf(want) {
+			t.Errorf("%s: %v %v, want %q", c.what, to, ok, c.want)
 		}
 	}
-	two := &Sources{Nodes: quorum.Of(1), Epochs: []string{"", hash("b1", "c>ab done")}}
-	if _, ok := changing("a b").change.complete(0, stageOf("c>ab committed"), "a1", 0, time.Second, two); !ok {
-		t.Error("in a list of two, a node that missed the end does not get it")
+}
+
+// A host finds out the number of its list from a majority. It refuses a node with a number that the others have not
+// reached, and no node can make it believe that. Guards change.learnLocked, change.isAlien.
+func TestNumberOfList(t *testing.T) {
+	for _, c := range []struct {
+		what, host string
+		looks      []string
+		want       uint64
+		alien      string // a stage of node a
+	}{
+		{"nothing was seen", "a b c", nil, 0, ""},
+		{"one of three", "a b c", []string{"a1 3 abc 1 1"}, 0, ""},
+		{"a majority", "a b c", []string{"a1 3 abc 1 1", "b1 3 abc 1 1"}, 3, "5 abc"},
+		{"one is behind", "a b c", []string{"a1 abc 1 1", "b1 3 abc 1 1", "c1 3 abc 1 1"}, 3, "5 abc"},
+		{"a change to this list is done on one", "a b c", []string{"a1 7 abd>abc done 1 1", "b1 7 abd>abc committed 1 1", "c1 7 abd>abc begun 1 1"}, 8, "9 abc"},
+		{"one is restored from others", "a b c", []string{"a1 99 abc 1 1", "b1 3 abc 1 1", "c1 3 abc 1 1"}, 3, "99 abc"},
+		{"one is in a change of others", "a b c", []string{"a1 99 abc>abd begun 1 1", "b1 3 abc 1 1", "c1 3 abc 1 1"}, 3, "99 abc>abd begun"},
+		{"one node", "a", []string{"a1 3 a 1 1"}, 3, "5 a"},
+		{"a change, and the old nodes are gone", "a- b+ c+", []string{"b1 7 a>bc done 1 1"}, 7, ""},
+		{"a change", "a b c- d+", []string{"a1 7 abc>abd begun 1 1", "b1 7 abc>abd begun 1 1", "d1 99 abc>abd begun 1 1"}, 7, "9 abd"},
+	} {
+		f := changing(c.host)
+		f.look(c.looks...)
+		if got := f.change.number; got != c.want {
+			t.Errorf("%s: number %d, want %d", c.what, got, c.want)
+		}
+		if c.alien != "" && !f.change.isAlien(stageOf(c.alien)) || f.change.isAlien(Stage{Number: c.want}) {
+			t.Errorf("%s: %q is not of other nodes, or the number is", c.what, c.alien)
+		}
 	}
-	for _, third := range []string{"e>abcd done", "e>abcd committed"} {
-		four := &Sources{Nodes: quorum.Of(1, 2), Epochs: []string{"", hash("b1", "e>abcd done"), hash("c1", third), ""}}
-		if _, ok := changing("a b c d").change.complete(0, stageOf("e>abcd committed"), "a1", 0, time.Second, four); ok != (third == "e>abcd done") {
-			t.Errorf("a node of four that missed the end, beside one that is done and %s: %v", third, ok)
+}
+
+// A host that was refused remembers that its list is not in use, until nodes serve it again. Guards change.isReplaced.
+func TestListIsReplaced(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		refusals []string // by node
+		looks    []string
+		want     bool
+	}{
+		{"a new host", nil, nil, false},
+		{"a commit", []string{"abc>abd committed"}, nil, true},
+		{"a change to it", []string{"abd>abc begun"}, nil, true},
+		{"other nodes", []string{"xyz"}, nil, false},
+		{"and back", []string{"abc>abd committed"}, []string{"a1 3 abc 1 1", "b1 3 abc 1 1"}, false},
+		{"and back on one node", []string{"abc>abd committed"}, []string{"a1 3 abc 1 1"}, true},
+		{"a number of others", []string{"99 abc>abd committed"}, []string{"b1 3 abc 1 1", "c1 3 abc 1 1"}, false},
+	} {
+		f := changing("a b c")
+		f.look(c.looks...)
+		for node, stage := range c.refusals {
+			f.change.noteRefused(node, stageOf(stage))
+		}
+		f.look(c.looks...)
+		if got := f.change.isReplaced(); got != c.want {
+			t.Errorf("%s: replaced is %v", c.what, got)
 		}
 	}
 }

@@ -50,6 +50,8 @@ type Fleet struct {
 	runIDs    []string      // by node: of its Redis process, with Databases; "": not connected
 	lastLost  []uint64      // by node: the last turn in which it was seen without counters; 0: never
 	voted     quorum.Set    // nodes that were seen with a vote
+	heard     time.Duration // BootTime of the last answer of a node; 0: none has answered
+	unheard   quorum.Set    // nodes that did not answer since a gap in which none did
 	elsewhere quorum.Set    // nodes that were admitted with another list when they were last seen
 	isInUse   bool          // the nodes were used before this process, or a quorum has voted since
 	announced bool          // the loss of a quorum's counters was reported
@@ -253,6 +255,34 @@ func lostAt(losses []CounterLoss, turn uint64) (nodes quorum.Set) {
 	return nodes
 }
 
+// noteHeard records when a node answered. After a longer time without an answer of any node, this process was
+// stopped or cut off: the nodes may have been changed meanwhile.
+func (f *Fleet) noteHeard(node int, at time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.heard != 0 && at-f.heard > max(f.LongestTTL(), 2*LookInterval) {
+		f.unheard = quorum.First(len(f.members))
+	}
+	f.heard = max(f.heard, at)
+	f.unheard &^= quorum.Of(node)
+}
+
+// unheardNames returns the names of nodes that did not answer since this process was stopped or cut off.
+func (f *Fleet) unheardNames() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.namesOf(f.unheard)
+}
+
+func (f *Fleet) namesOf(nodes quorum.Set) (names []string) {
+	for i, m := range f.members {
+		if nodes.Has(i) {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}
+
 // noteElsewhere records that a node was admitted with another list.
 func (f *Fleet) noteElsewhere(node int) {
 	f.mu.Lock()
@@ -262,15 +292,10 @@ func (f *Fleet) noteElsewhere(node int) {
 
 // elsewhereNames returns the names of nodes that were admitted with another list. Hosts with that list
 // may hold locks, so the other nodes of this host's list cannot all be new.
-func (f *Fleet) elsewhereNames() (names []string) {
+func (f *Fleet) elsewhereNames() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i, m := range f.members {
-		if f.elsewhere.Has(i) {
-			names = append(names, m.name)
-		}
-	}
-	return names
+	return f.namesOf(f.elsewhere)
 }
 
 // areAllNew reports whether a quorum lost its counters together with the node, and every node

@@ -72,33 +72,33 @@ func ParseHostReport(name, text string, now time.Duration) (r HostReport, ok boo
 
 // ListOf returns which list of the change in progress a host has reported.
 func (f *Fleet) ListOf(r HostReport) HostList {
-	before, after := f.change.lists()
+	of := f.change.inProgress()
 	s, err := parseStage(r.list)
 	switch {
 	case err != nil:
 		return OtherList
-	case s.isOf(before, after):
+	case s.isOf(of.Old, of.New):
 		return BothLists
-	case s == Stage{Old: before}:
+	case s.Step == Settled && s.Old == of.Old:
 		return OldList
-	case s == Stage{Old: after}:
-		return NewList
+	case s.Step == Settled && s.Old == of.New && s.Number > of.Number:
+		return NewList // otherwise it has that list since an earlier change
 	}
 	return OtherList
 }
 
-// lists returns the lists of the change in this host's config or, without one, of the change that was
+// inProgress returns a stage of the change in this host's config or, without one, of the change that was
 // seen on a node.
-func (c *change) lists() (before, after string) {
+func (c *change) inProgress() Stage {
 	if c.isJoint() {
-		return c.old, c.new
+		return c.stage()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if i := slices.IndexFunc(c.seen, func(s sighting) bool { return s.stage.Step != Settled }); i >= 0 {
-		return c.seen[i].stage.Old, c.seen[i].stage.New
+		return c.seen[i].stage
 	}
-	return c.old, c.old
+	return c.stageLocked()
 }
 
 // ShowAllHosts reports whether the reports on these nodes show each host that can take a lock on a

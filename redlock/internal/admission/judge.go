@@ -40,8 +40,8 @@ type Verdict struct {
 	// fencing counters and calls Member.EndQuarantine.
 	NeedsCounters bool
 
-	// Completes: the node can serve hosts with the new list of a change of the nodes. The caller
-	// copies the other nodes' fencing counters and calls Member.Complete.
+	// Completes: the node can serve hosts with the new list of a change of the nodes, or missed an earlier change. The
+	// caller copies the other nodes' fencing counters and calls Member.Complete.
 	Completes bool
 
 	QuarantineBegun bool     // Write is the marker of a new quarantine
@@ -133,6 +133,7 @@ func (m *Member) NoteFile(f *AppendOnlyFile) (warnings []string) {
 
 // Judge decides what follows from a snapshot.
 func (m *Member) Judge(s *Snapshot) Verdict {
+	m.fleet.noteHeard(m.index, s.At)
 	j := judgement{member: m, snapshot: s}
 	return j.withFindings(j.decide())
 }
@@ -144,12 +145,12 @@ func (m *Member) EndQuarantine(s *Snapshot, sources *Sources) Verdict {
 	return j.withFindings(j.endQuarantine(sources))
 }
 
-// Complete decides whether a node serves hosts with the new list, after the other nodes' fencing
+// Complete decides whether a node serves a list that it did not serve, after the other nodes' fencing
 // counters were copied. without is the verdict if it does not.
 func (m *Member) Complete(s *Snapshot, sources *Sources, without Verdict) Verdict {
 	e, _ := ParseEpoch(s.Epoch) // Judge has read it, and the stage
 	stage, _ := parseStage(e.Stage)
-	to, ok := m.fleet.change.complete(m.index, stage, e.Word, s.At, m.fleet.LongestTTL(), sources)
+	to, ok := m.fleet.change.complete(m.index, stage, e.Word, m.fleet.LongestTTL(), sources)
 	if !ok {
 		without.Completes = false
 		return without
@@ -198,8 +199,12 @@ func (j *judgement) decide() Verdict {
 		if j.stage, err = parseStage(e.Stage); err != nil {
 			return refusedVerdict(err)
 		}
-		if !m.fleet.change.serves(m.index, j.stage) {
-			return j.judgeUnserved(e.Pending)
+		switch c := m.fleet.change; {
+		case !c.serves(m.index, j.stage):
+			return j.judgeUnserved(e)
+		case c.isAlien(j.stage):
+			c.noteRefused(m.index, j.stage)
+			return refusedVerdict(errAlien(j.stage))
 		}
 	}
 	switch err := j.compareIncarnations(e); {
@@ -222,14 +227,24 @@ func refusedVerdict(err error) Verdict {
 }
 
 // judgeUnserved judges a node that does not serve this host: it has another list of nodes. A node that
-// missed the end of a change to this host's list can still get it.
-func (j *judgement) judgeUnserved(pending bool) Verdict {
+// missed the end of a change to this host's list can still get it, and a node that left can join again.
+func (j *judgement) judgeUnserved(e Epoch) Verdict {
 	m, c := j.member, j.member.fleet.change
-	c.noteRefused(m.index, j.stage)
+	why := c.noteRefused(m.index, j.stage)
+	if to, ok := c.joins(m.index, j.stage); ok && !e.Pending {
+		e.Stage = to.String()
+		return Verdict{Write: &e}
+	}
 	m.fleet.noteElsewhere(m.index)
-	v := refusedVerdict(c.refusal(m.index, j.stage))
-	v.Completes = !pending && j.stage.Step != Settled && j.stage.New == c.old && c.before.Has(m.index)
+	v := refusedVerdict(why)
+	v.Completes = !e.Pending && c.isBehind(m.index, j.stage)
 	return v
+}
+
+// errAlien refuses a node that has the state of other nodes.
+func errAlien(s Stage) error {
+	return fmt.Errorf("its list of nodes has the number %d, which the other nodes of this list have not reached: it was restored from a copy, or other hosts use it with other nodes: correct its address; "+
+		"or, if only these hosts use it: FLUSHALL on this node alone, then it waits max_ttl like a new node", s.reached())
 }
 
 // ChangeForAll says how to change what all hosts must have in common: the node list, the
@@ -282,6 +297,9 @@ func (j *judgement) beginQuarantine(hasCounters bool) Verdict {
 // after a quarantine, but not if it refuses hosts because of a change: it would forget that.
 func (j *judgement) judgeRestarted(e Epoch) Verdict {
 	m, s := j.member, j.snapshot
+	if stage, err := parseStage(e.Stage); err == nil && e.Name == m.name {
+		m.fleet.change.noteReplaced(stage)
+	}
 	own := e.Name == m.name && (m.word == "" || e.Word == m.word || e.Word == m.marker.Word)
 	if !m.durable || !s.Info.File.hasEachVote() || s.At < m.durability.from || !own || e.Pending {
 		return j.beginQuarantine(false)
@@ -328,10 +346,10 @@ func (j *judgement) judgeAdmitted(e Epoch) Verdict {
 // advance returns what a change of the nodes requires of a node that is ready.
 func (j *judgement) advance(e Epoch, ready Verdict) Verdict {
 	m, s, fleet := j.member, j.snapshot, j.member.fleet
-	fleet.change.note(m.index, e.Word, j.stage, s.Sent, s.At, fleet.LongestTTL())
-	next, isDone := fleet.change.next(m.index, j.stage, s.At, fleet.LongestTTL(), fleet.register.votes)
+	fleet.change.note(m.index, e.Word, j.stage, s.Sent, s.At)
+	next, needsOthers := fleet.change.next(m.index, j.stage, s.At, fleet.LongestTTL(), fleet.register.votes)
 	switch {
-	case isDone:
+	case needsOthers:
 		ready.Completes = true
 	case next != j.stage:
 		e.Stage = next.String()

@@ -36,7 +36,9 @@ func TestServesLists(t *testing.T) {
 		{"a b c- d+", "abc>abd done,abc>abd done,abc>abd committed,abc>abd done", "abd", "abd", false, nil},
 	} {
 		f := changing(c.host)
-		f.change.commits = c.commits
+		if c.commits {
+			f.change.number, f.change.commits = 1, 1
+		}
 		if err := f.ServesLists(strings.Split(c.before, ""), strings.Split(c.after, ""), showing(c.nodes)); err != c.want {
 			t.Errorf("a host with %s, nodes with %s: the lists %s and %s: %v, want %v", c.host, c.nodes, c.before, c.after, err, c.want)
 		}
@@ -81,7 +83,9 @@ func TestUndoOfACommit(t *testing.T) {
 	} {
 		f := changing(c.host)
 		f.look(c.look)
-		f.change.commits = c.asked
+		if c.asked {
+			f.change.commits = f.change.number
+		}
 		if err := f.CanUndo(); !errors.Is(err, c.want) {
 			t.Errorf("a host with %s, %s: %v, want %v", c.host, c.look, err, c.want)
 		}

@@ -16,23 +16,38 @@ func TestFindMistakes(t *testing.T) {
 	}{
 		{planted.New("new without the wait",
 			planted.Replace("change.go", "seen.last >= candidate.first+maxTTL {", "seen.last >= candidate.first+plantedPick(WRONG, 0, maxTTL) {"),
-		), []string{"too short", "the second was not seen since", "not seen for longer than max_ttl", "one lost its data and was admitted again", "no evidence yet"}},
+		), []string{"too short", "the second was not seen since", "one lost its data and was admitted again", "no evidence yet"}},
 		{planted.New("evidence from a node that lost its data",
-			planted.Replace("change.go", "if isRecent && word == seen.word &&", "if isRecent && (WRONG || word == seen.word) &&"),
+			planted.Replace("change.go", "if word == seen.word &&", "if (WRONG || word == seen.word) &&"),
 			planted.Replace("change.go", "otherWord == c.seen[other].word &&", "(WRONG || otherWord == c.seen[other].word) &&"),
 		), []string{"one lost its data and was admitted again", "one has lost its data"}},
-		{planted.New("evidence from before the host was stopped",
-			planted.Replace("change.go", "return at <= s.last+max", "return WRONG || at <= s.last+max"),
-		), []string{"not seen for longer than max_ttl", "from before the host was stopped"}},
+		{planted.New("evidence of an earlier change",
+			planted.Replace("change.go", "s.Number == c.number && s.Step >= Committed", "(WRONG || s.Number == c.number) && s.Step >= Committed"),
+		), []string{"a commit of the change before is over"}},
 		{planted.New("stage not copied",
-			planted.Replace("change.go", "	for node := range c.seen {\n\t\t_, s", "\tif WRONG {\n\t\treturn latest\n\t}\n\tfor node := range c.seen {\n\t\t_, s"),
+			planted.Replace("change.go", "func(Stage) bool { return true }", "func(Stage) bool { return !WRONG }"),
 		), []string{"a b c", "a b c- d+"}},
-		{planted.New("one node shows that a change is done",
-			planted.Replace("change.go", "c.majority.Blocks(sources.serving(c.old))\n\t}\n\tevidence", "(WRONG && sources.serving(c.old) != 0 || c.majority.Blocks(sources.serving(c.old)))\n\t}\n\tevidence"),
-		), []string{"a node that missed the end", "a node of four that missed the end"}},
-		{planted.New("one node shows that a change is done to a node that lost its data",
-			planted.Replace("change.go", "if c.newMajor.Blocks(done) {", "if WRONG && done != 0 || c.newMajor.Blocks(done) {"),
-		), []string{"a b c- d+"}},
+		{planted.New("the new list of an earlier change shows that this one is done",
+			planted.Replace("change.go", "return c.isDone(stage) && stage.reached() == c.number+1", "return WRONG && stage.serves(c.new) || c.isDone(stage) && stage.reached() == c.number+1"),
+		), []string{"it was"}},
+		{planted.New("a node that is behind takes the list of any other",
+			planted.Replace("change.go", "stage.serves(c.old) && c.numberOf(stage) == c.number", "stage.serves(c.old) && (WRONG || c.numberOf(stage) == c.number)"),
+		), []string{"the other is behind"}},
+		{planted.New("number of one node",
+			planted.Replace("change.go", "most != 0 && n <= most+1)", "(WRONG || most != 0 && n <= most+1))"),
+		), []string{"not before a majority was seen", "too few were seen", "one of three", "one is restored from others", "one is in a change of others", "and back on one node"}},
+		{planted.New("commit of an earlier change",
+			planted.Replace("change.go", "c.commits == c.number ||", "(WRONG && c.commits != 0 || c.commits == c.number) ||"),
+		), []string{"a commit of the change before is over"}},
+		{planted.New("commit of a change that was undone",
+			planted.Replace("change.go", "if s.isBefore(seen.stage) &&", "if !WRONG && s.isBefore(seen.stage) &&"),
+		), []string{"after it was undone"}},
+		{planted.New("a change begins again when the nodes were changed back",
+			planted.Replace("change.go", "c.joined < c.number }", "!WRONG && c.joined < c.number }"),
+		), []string{"nor when the nodes were changed back"}},
+		{planted.New("a refusal is forgotten",
+			planted.Replace("change.go", "c.replaced >= c.number\n", "!WRONG && c.replaced >= c.number\n"),
+		), []string{"a commit", "a change to it", "and back on one node"}},
 	}
 	var all []planted.Mistake
 	for _, m := range mistakes {
@@ -40,7 +55,7 @@ func TestFindMistakes(t *testing.T) {
 	}
 	binary := planted.Build(t, all)
 	for _, m := range mistakes {
-		out, err := planted.Command(t, binary, m.Name, "-test.run=^(TestEvidence|TestComplete|TestStageOfAdmitted)$").CombinedOutput()
+		out, err := planted.Command(t, binary, m.Name, "-test.run=^(TestEvidence|TestNextStage|TestComplete|TestNodeBehind|TestStageOfAdmitted|TestNumberOfList|TestUndoneChangeIsNotCommitted|TestListIsReplaced)$").CombinedOutput()
 		var found []string
 		for _, line := range regexp.MustCompile(`_test.go:\d+: ([^:,]*)[:,]`).FindAllSubmatch(out, -1) {
 			found = append(found, string(line[1]))

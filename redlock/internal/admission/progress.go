@@ -19,6 +19,7 @@ type Progress struct {
 	Left     time.Duration // about how long the step lasts, if no node fails and no operator is needed
 	Held     time.Duration // of a committed change: until every lock of an old host has expired
 	Conflict bool          // nodes are in another change
+	Over     bool          // the nodes had this change, and were changed back: it does not begin again
 }
 
 // IsChanging reports whether this host's config has a change of the nodes.
@@ -37,7 +38,7 @@ func (f *Fleet) Progress(now time.Duration) (p Progress) {
 	defer c.mu.Unlock()
 	atLeast := func(step Step) (nodes quorum.Set) {
 		for node, seen := range c.seen {
-			if seen.stage.isOf(c.old, c.new) && seen.stage.Step >= step || c.isDone(seen.stage) {
+			if seen.stage.isOf(c.old, c.new) && seen.stage.Number == c.number && seen.stage.Step >= step || c.isDone(seen.stage) {
 				nodes |= quorum.Of(node)
 			}
 		}
@@ -45,9 +46,9 @@ func (f *Fleet) Progress(now time.Duration) (p Progress) {
 	}
 	begun, committed, done := atLeast(Begun), atLeast(Committed), atLeast(Done)
 	old, next := f.lists[0], f.lists[len(f.lists)-1]
-	p.Missing = (c.before | c.after) &^ votes
+	p.Missing, p.Over = (c.before|c.after)&^votes, c.isOverLocked()
 	p.Conflict = slices.ContainsFunc(c.seen, func(s sighting) bool {
-		return s.stage.Step == Begun && s.stage.Old == c.old && s.stage.New != c.new
+		return s.stage.Step == Begun && s.stage.Old == c.old && s.stage.New != c.new && s.stage.Number == c.number
 	})
 	switch {
 	case next.Decides(done) && c.after&votes&^done == 0:
@@ -110,6 +111,7 @@ var (
 	ErrNotBegun     = errors.New("not all nodes that can vote have begun the change, or too few of the old or of the new list can vote")
 	ErrNothingBegun = errors.New("no node has begun a change of this host's list")
 	ErrCommitted    = errors.New("the change is committed and cannot be undone: go on, then change the nodes back")
+	ErrOver         = errors.New("the nodes had this change, and were changed back since: give this host the config of the other hosts")
 	ErrConflicting  = errors.New("another change of the nodes is in progress")
 )
 
@@ -120,6 +122,8 @@ func (f *Fleet) CanCommit(now time.Duration) error {
 		return ErrNoChange
 	case p.Conflict:
 		return ErrConflicting
+	case p.Over:
+		return ErrOver
 	case p.Step == Settled:
 		return ErrNotBegun
 	}
@@ -134,7 +138,7 @@ func (f *Fleet) Commit(now time.Duration) error {
 	}
 	f.change.mu.Lock()
 	defer f.change.mu.Unlock()
-	f.change.commits = true
+	f.change.commits = f.change.number
 	return nil
 }
 
@@ -152,7 +156,9 @@ func (f *Fleet) CanUndo() error {
 	defer f.change.mu.Unlock()
 	_, ok := f.change.begunByOthersLocked()
 	switch {
-	case f.change.commits, slices.ContainsFunc(f.change.seen, func(seen sighting) bool { return seen.stage.Old == f.change.old && seen.stage.Step >= Committed }):
+	case f.change.number != 0 && f.change.commits == f.change.number, slices.ContainsFunc(f.change.seen, func(seen sighting) bool {
+		return seen.stage.Old == f.change.old && seen.stage.Step >= Committed && seen.stage.Number >= f.change.number
+	}):
 		return ErrCommitted
 	case f.change.isJoint():
 		return ErrIsJoint

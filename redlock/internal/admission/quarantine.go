@@ -90,6 +90,12 @@ func (j *judgement) endQuarantine(sources *Sources) Verdict {
 		case !enough && !isTotal && fleet.change.isSeen():
 			waiting.Reason, waiting.NeedsNodes = errStageUnknown, true
 			return waiting
+		case !enough && fleet.change.isReplaced():
+			waiting.Reason, waiting.NeedsNodes = errReplaced, true
+			return waiting
+		case !enough && !m.endNow && fleet.unheardNames() != nil:
+			waiting.Reason, waiting.NeedsNodes = errUnheard(fleet.unheardNames()), true
+			return waiting
 		case !enough && fleet.elsewhereNames() != nil:
 			waiting.Reason, waiting.NeedsNodes = errOtherList(fleet.elsewhereNames()), true
 			return waiting
@@ -129,6 +135,14 @@ func (j *judgement) isKnownLongEnough(list int) bool {
 var errStageUnknown = errors.New("the nodes are being changed, and too few other nodes may vote to know how far that is: bring those up; if a node is refused because it missed the end of a change, give the hosts both lists again")
 
 var errUnknown = errors.New("its quarantine has passed, but too few other nodes know of it, or not for long enough: other hosts could reach another Redis under its name")
+
+// errReplaced refuses to take nodes for new ones, also after an ADMIT.
+var errReplaced = errors.New("its quarantine has passed, but nodes refused this host, because its list of nodes was replaced: hosts with the new list may hold locks: give this host their config, and reload redlockd")
+
+// errUnheard refuses to take nodes for new ones after this process was stopped, or cut off.
+func errUnheard(names []string) error {
+	return fmt.Errorf("its quarantine has passed, but this host heard of no node for longer than max_ttl, and %s did not answer since: meanwhile the nodes may have been changed, and these refuse this host: bring them up, or ADMIT this one (redlock admit and its name) if its list is in use", strings.Join(names, ", "))
+}
 
 // errOtherList refuses to take nodes for new ones, also after an ADMIT.
 func errOtherList(names []string) error {

@@ -2,21 +2,26 @@ package admission
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
 // Stage says which lists of nodes a node serves. An admitted epoch has it as its digest:
 //
-//	LIST            the node grants locks to hosts whose config has this list
-//	OLD>NEW>STEP    the nodes are being changed from one list to another
+//	NUMBER>LIST            the node grants locks to hosts whose config has this list
+//	NUMBER>OLD>NEW>STEP    the nodes are being changed from one list to another
 //
 // A host is old (its config has the old list), joint (both lists: it takes a lock on a majority of
 // each) or new. An old and a new host may share no node. So no node serves a new host before a
 // majority of the old list has refused old hosts for as long as any of their locks can last.
+//
+// The first list of a fleet has the number 1, and each change leads to the next number. A config does not
+// have it: the nodes show it. So a stage of an earlier change never comes again, although the same lists can.
 type Stage struct {
-	Old  string // digest of the old list, or of the only one
-	New  string // of the new list; "": the nodes are not being changed
-	Step Step
+	Number uint64 // of the old list, or of the only one; 0: not known
+	Old    string // digest of the old list, or of the only one
+	New    string // of the new list; "": the nodes are not being changed
+	Step   Step
 }
 
 // Step is how far a change of the nodes is, on one node.
@@ -38,26 +43,29 @@ func (s Step) String() string { return stepWords[s] }
 const stageMark = ">"
 
 func (s Stage) String() string {
-	if s.Step == Settled {
-		return s.Old
+	parts := []string{strconv.FormatUint(s.Number, 10), s.Old}
+	if s.Step != Settled {
+		parts = append(parts, s.New, s.Step.String())
 	}
-	return strings.Join([]string{s.Old, s.New, s.Step.String()}, stageMark)
+	return strings.Join(parts, stageMark)
 }
 
 // parseStage parses a text that String returned.
-func parseStage(text string) (Stage, error) {
+func parseStage(text string) (s Stage, err error) {
 	parts := strings.Split(text, stageMark)
-	if len(parts) == 1 {
-		return Stage{Old: text}, nil
-	}
-	if len(parts) == 3 {
-		for step := Begun; step <= Done; step++ {
-			if parts[2] == step.String() {
-				return Stage{Old: parts[0], New: parts[1], Step: step}, nil
+	if s.Number, err = strconv.ParseUint(parts[0], 10, 32); err == nil && len(parts) >= 2 {
+		s.Old = parts[1]
+		for step := Begun; len(parts) == 4 && step <= Done; step++ {
+			if parts[3] == step.String() {
+				s.New, s.Step = parts[2], step
 			}
 		}
 	}
-	return Stage{}, fmt.Errorf("its hash %s has a stage of a change of the nodes that this version of redlockd does not know (%.80q): use the same version everywhere", NodeKey, text)
+	if s.String() != text || s.Number == 0 {
+		return Stage{}, fmt.Errorf("its hash %s has a list of nodes, or a stage of their change, without a number that redlockd wrote (%.80q): "+
+			"use the same version everywhere; if another program wrote it: FLUSHALL on this node alone, then it waits max_ttl like a new node", NodeKey, text)
+	}
+	return s, nil
 }
 
 // serves reports whether the node grants locks to hosts whose config has this list alone.
@@ -74,4 +82,19 @@ func (s Stage) serves(list string) bool {
 // isOf reports whether the nodes are being changed from one list to the other.
 func (s Stage) isOf(before, after string) bool {
 	return s.Step != Settled && s.Old == before && s.New == after
+}
+
+// reached returns the number of the list that a node serves; of a committed change, the number of the
+// old one.
+func (s Stage) reached() uint64 {
+	if s.Step == Done {
+		return s.Number + 1
+	}
+	return s.Number
+}
+
+// isBefore reports whether a node with this stage has missed steps that a node with the other one has
+// made. Stages of two changes of one list are not ordered.
+func (s Stage) isBefore(other Stage) bool {
+	return s.Number < other.Number || s.Number == other.Number && s.Step < other.Step
 }
