@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -49,6 +50,8 @@ type acquisition struct {
 	entry     *Entry        // its place in the nodes' queues; nil: it has none
 	entered   bool          // the last attempt had the entry
 	waited    bool          // an attempt was refused
+	vain      int           // how often it moved from one queue to another, because another name was held
+	keptSince time.Duration // since when it has kept a name while it waits for another one; 0: it keeps none
 	slotTries int           // attempts for a slot that a node reported as free
 	since     time.Duration // when Acquire began
 	repeated  bool          // it does not wait, and was repeated: see isOutdated
@@ -127,13 +130,11 @@ func (a *acquisition) attempt(ctx context.Context, start time.Duration) (lease *
 	a.pending = nil
 	if at == nil {
 		at = a.q.newAttempt(a.r, &a.target, start)
-		if !a.q.waiters.HasQuit() {
-			at.entry = a.entry
-		}
+		at.entry = a.entry
 		at.begin()
 	}
-	lease, err = at.finish(ctx)
 	a.entered = at.entry != nil
+	lease, err = at.finish(ctx)
 	if err == nil {
 		if a.waited {
 			a.q.contended.note(&a.target, start)
@@ -141,8 +142,13 @@ func (a *acquisition) attempt(ctx context.Context, start time.Duration) (lease *
 		return lease, nil
 	}
 	a.waited = a.waited || errors.Is(err, ErrHeld)
-	if errors.Is(err, ErrHeld) && a.r.Wait != 0 && ctx.Err() == nil && !isClosed(a.r.StopRetrying) && !a.q.waiters.HasQuit() {
-		a.enter()
+	if held, isHeld := errors.AsType[*HeldError](err); isHeld && a.r.Wait != 0 && ctx.Err() == nil && !isClosed(a.r.StopRetrying) {
+		if blocked := a.target.keyAt(held.blocked); a.entry == nil {
+			a.enter()
+			a.entry.queues = []string{blocked}
+		} else {
+			a.stand(blocked)
+		}
 		at.reenter(a.entry)
 	} else {
 		at.abandon()
@@ -153,9 +159,54 @@ func (a *acquisition) attempt(ctx context.Context, start time.Duration) (lease *
 // enter makes all later attempts enter the nodes' queues.
 func (a *acquisition) enter() {
 	if a.entry == nil {
-		a.entry = &Entry{q: a.q, target: a.target, ticket: a.q.ticket(a.r.asked(a.since))}
-		a.entry.join(a.r)
+		a.entry = a.q.newEntry(a.r, &a.target, a.q.ticket(a.r.asked(a.since)), a.q.turn())
 	}
+}
+
+// patientMoves is how often a request for several names goes to another queue before it keeps what it has
+// its turn for, and reservedTurns for how many turns it does.
+const (
+	patientMoves  = 16
+	reservedTurns = 20
+)
+
+// stand makes a request for several names stand in the queue of the first name that it cannot have, with the
+// same ticket. So nothing is kept for it while it waits. After patientMoves it could go on for ever: its
+// names are never free at the same time. Then it stays in the queues of the names before that one, and its
+// turns are longer. Two such requests do not wait for each other, because the names are sorted. It does so
+// for as long as one of these turns, so that a name is not kept while another one is held for long.
+func (a *acquisition) stand(blocked string) {
+	e, now, reserved := a.entry, a.q.clock(), reservedTurns*a.q.turn()
+	before, _ := slices.BinarySearch(e.queues, blocked)
+	keeps, wasPatient := slices.Clone(e.queues[:before]), a.vain < patientMoves
+	switch {
+	case wasPatient:
+		keeps = nil
+	case a.keptSince != 0 && now-a.keptSince > reserved:
+		a.vain, a.keptSince, keeps = 0, 0, nil
+	case a.keptSince == 0 && len(keeps) > 0:
+		a.keptSince = now
+	}
+	queues := append(keeps, blocked)
+	if moves := !slices.Equal(queues, e.queues); moves && wasPatient {
+		a.vain++
+	} else if !moves && wasPatient == (a.vain < patientMoves) {
+		return
+	}
+	a.entered = false
+	if isPatient := a.vain < patientMoves; isPatient != wasPatient {
+		turn := reserved
+		if isPatient {
+			turn = a.q.turn()
+		}
+		e.End()
+		a.entry = a.q.newEntry(a.r, &a.target, e.ticket, turn)
+	} else {
+		left := *e
+		left.queues = slices.DeleteFunc(e.queues, func(key string) bool { return slices.Contains(queues, key) })
+		left.leave()
+	}
+	a.entry.queues = queues
 }
 
 // waitToRetry waits until another attempt makes sense, and reports whether to make one.

@@ -81,7 +81,7 @@ func FuzzAnswers(f *testing.F) {
 				t.Errorf("the node's clock is between %v and %v", s.Clock.Low, s.Clock.High)
 			}
 		}
-		f.waiters.Join([]string{"x", "y"}, "", time.Millisecond, "mark", f.system)
+		f.waiters.Join("x", "", time.Millisecond, "mark", f.system)
 		l.TakeMessage(replies[1+looks].Str)
 	})
 }

@@ -46,6 +46,9 @@ type grant struct {
 func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
 	r.Holder.Since = q.options.Wall()
 	a := &attempt{q: q, r: r, start: start, freshness: q.freshness(start), b: q.newBallot("acquire", script.IsFencedGrant)}
+	if t.width() > 1 {
+		a.b.Order = t.sorted()
+	}
 	if r.Slots > 1 {
 		t.slot = q.slots.Reserve(t.key, t.slot, r.Slots, q.hooks.Jitter)
 	}
@@ -433,7 +436,7 @@ func heldError(name string, b *ballot.Ballot) *HeldError {
 	if e.Slots > 0 {
 		e.TTL = b.SoonestFreeSlot()
 	}
-	e.freeSlot = b.FreeSlot()
+	e.freeSlot, e.blocked = b.FreeSlot(), b.FirstBlocked()
 	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || !b.Quorum.Decides(shown[0].nodes|b.SilentNodes()))
 	if kind == "" && e.token == "" && b.IsBlockedForever() { // the nodes have different values
 		e.Holder, e.TTL, e.split = Holder{}, Endless, false

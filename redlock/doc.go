@@ -155,10 +155,10 @@
 // A reader does not overtake a writer that waits. Readers that follow each other in the queue are
 // called together.
 //
-// A request for several names is in the queue of each. If it is called for one name while another
-// is held, the next request is called instead. After a name was passed over 16 times, the node keeps
-// it for the request for a longer time, if the first held name sorts after it. So the holder of
-// that name can still acquire a later name.
+// A request for several names is in the queue of the first one that it cannot have. If it is called there
+// while another one is held, it moves to that queue with the same ticket. After 16 moves it keeps the names
+// that sort before the one that it waits for, for at most 20 turns. So the holder of a name can still acquire
+// a later one.
 //
 // Locks of other Redlock clients call nobody. The first request in the queue asks for them four
 // times a second.
@@ -218,7 +218,7 @@
 //
 // The Lua scripts (internal/script/lua) are loaded with SCRIPT LOAD and called with EVALSHA. A node
 // is Redis 7 or later. It must allow these commands for Prefix* and redlockd:*: SET GET DEL
-// PTTL EXISTS PEXPIRE PEXPIREAT HGET HMGET HSET HGETALL ZADD ZREM ZRANGE ZSCORE ZCOUNT.
+// PTTL EXISTS PEXPIRE PEXPIREAT HGET HMGET HSET HGETALL ZADD ZREM ZRANGE ZSCORE ZCOUNT ZRANK.
 // It must also allow TIME, INFO, PING, EVALSHA, SCRIPT LOAD, CLIENT ID and KILL, and HELLO. With a password it must allow AUTH. A durable node must allow CONFIG GET and ACL
 // DRYRUN. To be called, waiters need PUBLISH and SUBSCRIBE for the channels redlockd:*.
 //

@@ -42,6 +42,7 @@ type HeldError struct {
 	foreign  bool   // another Redlock client's lock: its release calls no waiter
 	split    bool   // no attempt can have won yet
 	freeSlot int    // a free slot; 0: not known
+	blocked  int    // which of several names: see Ballot.FirstBlocked
 	token    string // the holder's token; "": most nodes do not show the same token
 }
 

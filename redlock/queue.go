@@ -123,12 +123,14 @@ func (c *contention) has(t *target, now time.Duration) bool {
 	return int64(now) < c[script.Bucket(t.key)].Load()
 }
 
-// Entry is a request in the nodes' wait queues before it asks for the lock: see Enter.
+// Entry is a request in the nodes' wait queues. A request for several names stands in the queue of one of
+// them: see acquisition.stand.
 type Entry struct {
 	q      *Quorum
 	target target
 	waiter *node.Waiter
 	ticket time.Duration
+	queues []string // the keys in whose queues it stands, sorted
 }
 
 // Enter puts a request into the nodes' wait queues although it does not ask for the lock yet: it
@@ -139,20 +141,24 @@ func (q *Quorum) Enter(r Request) (*Entry, error) {
 	if err := q.check(&r); err != nil {
 		return nil, err
 	}
-	e := &Entry{q: q, target: q.target(&r), ticket: q.ticket(r.asked(q.clock()))}
-	e.join(&r)
+	t := q.target(&r)
+	e := q.newEntry(&r, &t, q.ticket(r.asked(q.clock())), q.turn())
 	e.Renew()
 	return e, nil
 }
 
-func (e *Entry) join(r *Request) {
-	r.Holder.Since = e.q.options.Wall()
-	e.waiter = e.q.waiters.Join(e.target.keys(), e.target.kind, e.q.turn(), newToken(r.Holder), e.q.system)
+// newEntry returns an entry in the queue of the first name. Its turns are that long.
+func (q *Quorum) newEntry(r *Request, t *target, ticket, turn time.Duration) *Entry {
+	r.Holder.Since = q.options.Wall()
+	return &Entry{q: q, target: *t, ticket: ticket, waiter: q.waiters.Join(t.key, t.kind, turn, newToken(r.Holder), q.system), queues: []string{slices.Min(t.keys())}}
 }
 
-// ops returns an operation for each name.
+// ops appends an operation for each queue.
 func (e *Entry) ops(ops []script.Operation, op script.Opcode) []script.Operation {
-	return e.target.appendForKeys(ops, script.Operation{Op: op, Token: e.waiter.Entry, Ticket: e.ticket})
+	for _, key := range e.queues {
+		ops = append(ops, script.Operation{Op: op, Key: key, Token: e.waiter.Entry, Ticket: e.ticket})
+	}
+	return ops
 }
 
 // Renew enters the request again where it is missing. Call it at least every RenewEntry.
@@ -169,6 +175,14 @@ const RenewEntry = 20 * time.Second
 // then gives it up.
 func (e *Entry) End() {
 	e.q.waiters.Leave(e.waiter)
+	e.leave()
+}
+
+// leave leaves all queues.
+func (e *Entry) leave() {
+	if len(e.queues) == 0 {
+		return
+	}
 	now := e.q.clock()
 	e.q.call(node.Call{Op: "done", Ops: e.ops(nil, script.EndWait), Placed: &e.waiter.Placed, Until: now + endWaitFor}, now)
 }

@@ -14,7 +14,7 @@ import (
 // nothing but log in.
 func TestRealMissingRights(t *testing.T) {
 	const all = "+ping +info +time +client|id +client|kill +script|load +evalsha +set +get +del +pttl +exists +pexpire +pexpireat " +
-		"+hget +hmget +hset +hgetall +zadd +zrange +zrem +zscore +zcount +publish"
+		"+hget +hmget +hset +hgetall +zadd +zrange +zrem +zscore +zcount +zrank +publish"
 	for name, c := range map[string]struct{ has, lacks string }{
 		"nothing":       {"-@all", all},
 		"no scripts":    {"~* &* +@all -evalsha -script", "+script|load +evalsha"},

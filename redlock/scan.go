@@ -59,7 +59,7 @@ func (q *Quorum) Scan(ctx context.Context, cursor string) (LockPage, error) {
 	if page.Walked < page.Walks {
 		page.Next = w.String()
 	}
-	for some := range slices.Chunk(names, node.MaxOps) {
+	for some := range slices.Chunk(names, node.MaxOps/4) {
 		locks, err := q.describe(ctx, some)
 		if err != nil {
 			return LockPage{}, err

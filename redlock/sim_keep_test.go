@@ -57,13 +57,13 @@ func TestSeveralAreNotStarved(t *testing.T) {
 		w.wantAfter("request for all names", f.now(), 0, 2*time.Second)
 		w.end()
 		stop()
-		time.Sleep(4 * time.Second) // passes expire after HOST_TTL of queue.lua
+		time.Sleep(4 * time.Second) // the nodes' queues and hosts expire: HOST_TTL of queue.lua
 		f.wantNoKeys("when all clients have stopped")
 	})
 }
 
 // If hosts want overlapping sets of names, and other clients want single names, all make
-// progress. Guards PASSES in queue.lua.
+// progress. Guards acquisition.stand.
 func TestOverlappingNamesMakeProgress(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		third := f.another(longLeases)
@@ -102,24 +102,6 @@ func TestOverlappingNamesMakeProgress(t *testing.T) {
 	})
 }
 
-// Nodes that count from different instants reserve a name at different times. They still reserve it
-// together in the end, because a client that gives the votes of some nodes back keeps their counts.
-// Guards taken in queue.lua.
-func TestNodesCountPassesFromDifferentInstants(t *testing.T) {
-	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
-		stop := f.crowded(other, 2, 10*ms, "x", "y")
-		time.Sleep(50 * ms)
-		w := f.wait(f.q, several("x", "y"))
-		for _, nodes := range [][]*redlocktest.Sim{f.sims, f.sims[1:3], f.sims[3:]} {
-			every(nodes, func(s *redlocktest.Sim) { s.Do("DEL", "redlock:x\x00p", "redlock:y\x00p") })
-			time.Sleep(60 * ms)
-		}
-		w.wantAfter("a client of both, among others", f.now(), 0, 2*time.Second)
-		w.end()
-		stop()
-	})
-}
-
 // nested takes x and then y and releases both, repeatedly, until stop is called. stop returns the
 // number of rounds.
 func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {
@@ -152,7 +134,7 @@ func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {
 
 // One client holds one name and wants a second. Another client wants both and waits for the first
 // name. Its turn for the second name excludes the first client neither for long nor often.
-// Guards heldElsewhere, RESERVED in queue.lua.
+// Guards acquisition.stand.
 func TestLongTurnIsNoDeadlock(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		third := f.another(longLeases)
@@ -187,8 +169,8 @@ func TestLongTurnIsNoDeadlock(t *testing.T) {
 }
 
 // If a client holds x for long, y is still granted: the nodes do not keep y for
-// a client that wants both. Without that client, y is granted 180 times. Guards the rule that a name is kept only
-// if the first held one comes later: heldElsewhere in queue.lua.
+// a client that wants both. Without that client, y is granted 180 times. Guards the order of the names in
+// acquisition.stand.
 func TestNoLongTurnBehindLongHolder(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {

@@ -305,45 +305,6 @@ func TestQueueMistakesAreFound(t *testing.T) {
 	}, mistaken(simredis.PlaceLost))
 }
 
-// A waiter for several names was passed over, because another of them was held. The waiter that was
-// called instead is gone: the first one asks when that turn ends. Guards callNext: passed.
-func TestPassedOverWaiterIsNext(t *testing.T) {
-	passedOverTest(t, false)
-	passedOverTest(t, true)
-}
-
-func passedOverTest(t *testing.T, again bool) {
-	t.Helper()
-	w := &wire{}
-	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
-		defer w.isCut.Store(false)
-		third := f.another(longLeases)
-		defer third.Close()
-		third.Settle(t.Context())
-		x, y := f.acquire(exclusive), f.acquire(redlock.Request{Name: "y", TTL: keptLong, Keep: true})
-		both := f.wait(third, redlock.Request{Names: []string{"x", "y"}, TTL: time.Minute, Wait: redlock.Forever})
-		time.Sleep(10 * ms)
-		ctx, stop := context.WithCancel(t.Context())
-		gone := f.waitIn(ctx, other, patient)
-		time.Sleep(100 * ms)
-		w.isCut.Store(true)
-		at := f.now()
-		f.release(x)
-		if again { // it is the turn of the waiter that is gone again when y is released
-			time.Sleep(51 * ms)
-			_, err := f.q.Acquire(t.Context(), oneTry)
-			wantErr(t, "another client", err, redlock.ErrHeld)
-			time.Sleep(9 * ms)
-			at = f.now()
-		}
-		f.release(y)
-		both.wantAfter("release", at, 0, nextHost)
-		both.lease.BeginRelease()
-		stop()
-		<-gone.done
-	}, w.through)
-}
-
 // lineTest makes a host hold x while n others wait for it, each over its own wire, in this order.
 func lineTest(t *testing.T, held redlock.Request, n int, body func(f *fleet, l *redlock.Lease, line []*hostWaiting)) {
 	t.Helper()

@@ -113,6 +113,16 @@ func (t *target) repairOps(o script.Operation) []script.Operation {
 	return t.appendForKeys(make([]script.Operation, 0, t.width()), o)
 }
 
+// sorted returns the indexes of the keys in their order.
+func (t *target) sorted() []int {
+	order := make([]int, t.width())
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(t.keyAt(a), t.keyAt(b)) })
+	return order
+}
+
 // keys returns all keys.
 func (t *target) keys() []string {
 	keys := make([]string, t.width())

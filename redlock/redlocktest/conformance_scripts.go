@@ -403,7 +403,7 @@ func checkLargeValue(p *probe) {
 	} {
 		p.expectVote(part, p.ballot(o))
 	}
-	p.expect(list(part, part), p.ballot(opAcquireAlso("j", "mine", "ab"), opAcquire("k", "mine", minute))...)
+	p.expect(list(number(0), part), p.ballot(opAcquireAlso("j", "mine", "ab"), opAcquire("k", "mine", minute))...)
 	p.expect(text(large), "GET", "k")
 }
 

@@ -33,7 +33,8 @@ var waitCases = []conformanceCase{
 	{"more readers than one call names", []Feature{Messages}, checkManyReadersCalled},
 	{"a free slot calls one waiter", []Feature{Messages}, checkSlotCalls},
 	{"a waiter for several names", []Feature{Messages}, checkSeveralWait},
-	{"a waiter for several names is not passed over for ever", nil, checkSeveralAreServed},
+	{"a waiter for several names and an earlier ticket", nil, checkSeveralByTicket},
+	{"many entries of hosts that are gone", []Feature{Messages}, checkManyGone},
 	{"keys of the queue with a wrong type", nil, checkQueueWrongType},
 	{"a node looks for waiters only if there are any", nil, checkQueues},
 	{"a listener gets the messages of its channel", []Feature{Messages}, checkListener},
@@ -61,12 +62,8 @@ func opEndWait(key, entry string) scriptOp {
 const longTurn = 60_000
 
 // entryOf returns the entry of a host. Its token is waiter-host.
-func entryOf(host, kind string, turn int, keys ...string) string {
-	entry := fmt.Sprintf("%s %s %d waiter-%s", host, kind, turn, host)
-	if len(keys) > 0 {
-		entry += "\x00" + strings.Join(keys, "\x00")
-	}
-	return entry
+func entryOf(host, kind string, turn int) string {
+	return fmt.Sprintf("%s %s %d waiter-%s", host, kind, turn, host)
 }
 
 // exclusiveEntry returns the entry of a host that waits for an exclusive lock.
@@ -289,7 +286,7 @@ func checkCalled(p *probe) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "token-b")))
 	p.expectGranted("the last waiter", p.takes("c"))
 	p.expectQueue("nobody waits", "k")
-	p.expect(number(0), "EXISTS", "k\x00q", "k\x00t", "k\x00p")
+	p.expect(number(0), "EXISTS", "k\x00q", "k\x00t")
 }
 
 func checkCalledByEachEnd(p *probe) {
@@ -514,24 +511,24 @@ func checkReadersCalled(p *probe) {
 	p.expectQueue("readers share the lock", "k", "w", "c")
 }
 
-// checkManyReadersCalled checks that readers beyond those of one call are called when the first one
-// shares the lock.
+// checkManyReadersCalled checks that readers beyond those of one call are called one by one as others take
+// the lock, whichever these are.
 func checkManyReadersCalled(p *probe) {
 	p.admit()
 	p.hold("mine")
 	following, last := p.listen("r64"), p.listen("r69")
 	for i := range 70 {
 		host := fmt.Sprintf("r%02d", i)
-		p.wait(opJoinShared("k", "token-"+host, minute), sharedEntry(host), int64(i+1), int64(min(i+1, 65)))
+		p.wait(opJoinShared("k", "token-"+host, minute), sharedEntry(host), int64(i+1), int64(i+1))
 	}
 	p.vote(p.ballot(opRelease("k", "mine")))
 	p.expectMessages("a release", following, "r64", "next k")
 	p.expectMessages("a release", last, "r69")
 	for i := range 6 {
-		host := fmt.Sprintf("r%02d", i)
+		host := fmt.Sprintf("r%02d", 20+i)
 		p.do(p.ballot(opJoinShared("k", "token-"+host, minute), opEnter("k", sharedEntry(host), 9))...)
 	}
-	p.expectMessages("six readers share the lock", last, "r69", "next k", "next k", "next k", "next k", "turn k")
+	p.expectMessages("six readers share the lock", last, "r69", "turn k")
 }
 
 func checkSlotCalls(p *probe) {
@@ -561,68 +558,105 @@ func checkSlotCalls(p *probe) {
 	p.expectQueue("both slots are taken", "k", "c")
 }
 
-// severalEntry returns the entry of a host that waits for j and k.
-func severalEntry(host string, turn int) string { return entryOf(host, "-", turn, "j", "k") }
-
-// askSeveral asks for j and k, and returns the reply.
-func (p *probe) askSeveral(host string, ticket int64, turn int) redlock.Reply {
+// askSeveral asks for j and k, and stands in the queue of a key. It returns the replies of the names.
+func (p *probe) askSeveral(host, stands string, ticket int64) []redlock.Reply {
 	p.Helper()
-	entry := severalEntry(host, turn)
-	got := p.do(p.ballot(opAcquireAlso("j", "token-"+host, "aa"), opAcquire("k", "token-"+host, minute), opEnter("j", entry, ticket), opEnter("k", entry, ticket))...)
-	if len(got.Array) != 4 {
-		p.Fatalf("%s: got %s, want four replies", host, show(got))
+	got := p.do(p.ballot(opAcquireAlso("j", "token-"+host, "aa"), opAcquire("k", "token-"+host, minute), opEnter(stands, exclusiveEntry(host), ticket))...)
+	if len(got.Array) != 3 {
+		p.Fatalf("%s: got %s, want three replies", host, show(got))
 	}
-	return got.Array[1]
+	return got.Array[:2]
 }
 
+// checkSeveralWait checks that a waiter for several names stands in one queue, and does not keep the others
+// from a name for which it does not wait. In another queue it has the same place.
 func checkSeveralWait(p *probe) {
 	p.admit()
 	m, a := p.listen("m"), p.listen("a")
 	p.hold("mine")
 	p.expectGranted("j", p.vote(p.ballot(opAcquire("j", "other", minute))))
-	p.askSeveral("m", 1, longTurn)
-	p.expectQueue("several names", "j", "m")
-	p.wait(opAcquire("k", "token-a", minute), exclusiveEntry("a"), 2, 2)
+	for _, got := range p.askSeveral("m", "j", 1) {
+		if len(got.Array) != 2 {
+			p.Errorf("both are held: got %s", show(got))
+		}
+	}
+	p.expectQueue("it waits for j", "j", "m")
+	p.expectQueue("it waits for j", "k")
+	p.wait(opAcquire("k", "token-a", minute), exclusiveEntry("a"), 2, 1)
 	p.vote(p.ballot(opRelease("k", "mine")))
-	p.expectMessages("j is held, so the other is called", a, "a", "turn k")
-	p.expectMessages("j is held", m, "m", "next k")
-	p.expectQueue("it keeps its place", "k", "m", "a")
+	p.expectMessages("k is free", a, "a", "turn k")
 	p.expectGranted("the other", p.takes("a"))
 	p.vote(p.ballot(opRelease("j", "other")))
-	p.expectMessages("k is held", m, "m", "next j")
+	p.expectMessages("j is free", m, "m", "turn j")
+	got := p.askSeveral("m", "j", 1)
+	if !same(got[0], number(0)) || len(got[1].Array) != 2 || got[1].Array[0].Str != "token-a" {
+		p.Errorf("j is free and k is held: got %s and %s, want 0 and the holder", show(got[0]), show(got[1]))
+	}
+	p.wait(opAcquire("k", "token-b", minute), exclusiveEntry("b"), 3, 1)
+	p.vote(p.ballot(opReenter("k", exclusiveEntry("m"), 1)))
+	p.vote(p.ballot(opEndWait("j", exclusiveEntry("m"))))
+	p.expectQueue("it waits for k", "j")
+	p.expectQueue("it waits for k, with its ticket", "k", "m", "b")
+	p.expectGranted("j is free for others", p.vote(p.ballot(opAcquire("j", "other", minute))))
+	p.vote(p.ballot(opRelease("j", "other")))
 	p.vote(p.ballot(opRelease("k", "token-a")))
-	p.expectMessages("both are free", m, "m", "turn k")
-	p.expectGranted("several names", p.askSeveral("m", 1, longTurn))
-	p.expectQueue("j", "j")
-	p.expectQueue("k", "k")
+	p.expectMessages("k is free", m, "m", "turn k")
+	for _, got := range p.askSeveral("m", "k", 1) {
+		p.expectGranted("several names", got)
+	}
+	p.expectQueue("k", "k", "b")
 	p.expect(text("token-m"), "GET", "j")
 	p.expect(text("token-m"), "GET", "k")
 }
 
-// checkSeveralAreServed checks that a name is kept for a waiter for several names after it was passed
-// over 16 times, if its first held name comes later: the holder of that one may not want this name.
-func checkSeveralAreServed(p *probe) {
+// checkSeveralByTicket checks that a request for several names takes a free name before the waiters in
+// its queue that asked later, although it stands in another queue, and not before the others.
+func checkSeveralByTicket(p *probe) {
 	p.admit()
-	for _, c := range []struct{ held, wanted string }{{"k", "j"}, {"j", "k"}} {
-		p.expectGranted(c.held, p.vote(p.ballot(opAcquire(c.held, "other", "3600000"))))
-		p.expectGranted(c.wanted, p.vote(p.ballot(opAcquire(c.wanted, "token", minute))))
-		p.askSeveral("m", 1, longTurn)
-		kept := 0
-		for i := range 20 {
-			entry, token := exclusiveEntry("a"), fmt.Sprint("token", i)
-			p.do(p.ballot(opAcquire(c.wanted, token, minute), opEnter(c.wanted, entry, int64(i+2)))...)
-			p.do(p.ballot(opRelease(c.wanted, "token"), opRelease(c.wanted, fmt.Sprint("token", i-1)))...)
-			got := p.do(p.ballot(opAcquire(c.wanted, token, minute), opEnter(c.wanted, entry, int64(i+2)))...)
-			if got.Array[0].Array != nil {
-				p.expectOvertakes("the name is kept", simredis.KindTurn, "m", got.Array[0])
-				kept++
-			}
-		}
-		if want := c.wanted < c.held; (kept > 0) != want {
-			p.Errorf("%s was refused %d times for a waiter that also wants %s, want that: %v", c.wanted, kept, c.held, want)
-		}
-		p.do("DEL", "j", "k", "j\x00q", "k\x00q", "j\x00t", "k\x00t", "j\x00p", "k\x00p")
+	p.hold("mine")
+	p.enters("w") // with the ticket 1
+	p.do("DEL", "k")
+	got := p.askSeveral("m", "j", 2)
+	p.expectOvertakes("it asked later", simredis.KindTurn, "w", got[1])
+	if !same(got[0], number(0)) {
+		p.Errorf("j is free: got %s, want 0", show(got[0]))
 	}
+	p.expectOvertakes("it asked first, but it is another one's turn", simredis.KindTurn, "w", p.askSeveral("m", "j", 0)[1])
+	p.do("SET", "k\x00t", "0", "PX", minute)
+	for _, got := range p.askSeveral("m", "j", 0) {
+		p.expectGranted("it asked first", got)
+	}
+	p.expectQueue("j", "j")
+	p.expectQueue("k", "k", "w")
+}
+
+// checkManyGone checks that a script removes a limited number of entries of hosts that are gone, and that
+// they hide the others from nobody: each attempt of the last ones removes more, and they are told to ask.
+func checkManyGone(p *probe) {
+	p.admit()
+	p.hold("mine")
+	last := p.listen("last")
+	for i := range 30 {
+		gone := []string{"ZADD", "k\x00q"}
+		for j := range 50 {
+			gone = append(gone, "1", entryOf(fmt.Sprintf("gone%02d", (50*i+j)%40), "-", longTurn)+fmt.Sprint(50*i+j))
+		}
+		p.do(gone...)
+	}
+	p.wait(opAcquire("k", "token-last", minute), exclusiveEntry("last"), 2, 1501)
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expect(number(1501-512), "ZCARD", "k\x00q")
+	p.expectMessages("a release", last, "last", "next k")
+	p.expectMessages("the first attempt", last, "last")
+	var got redlock.Reply
+	for range 3 {
+		if got = p.takes("last"); got.Array == nil {
+			break
+		}
+		p.expectMessages("an attempt that removed not all of them", last, "last", "next k")
+	}
+	p.expectGranted("the only host that lives", got)
+	p.expectQueue("the end", "k")
 }
 
 // checkQueueWrongType checks that keys of another type, which only another program can write, keep
@@ -631,7 +665,7 @@ func checkQueueWrongType(p *probe) {
 	p.admit()
 	p.hold("mine")
 	p.enters("a")
-	for _, suffix := range []string{"q", "t", "p"} {
+	for _, suffix := range []string{"q", "t"} {
 		p.do("DEL", "k\x00"+suffix)
 		p.expect(number(1), "LPUSH", "k\x00"+suffix, "x")
 	}

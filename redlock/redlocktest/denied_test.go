@@ -9,7 +9,7 @@ import (
 )
 
 // scriptCommands are the commands that ballot.lua calls, except those that it cannot start without.
-var scriptCommands = strings.Fields("GET SET DEL EXISTS PTTL PEXPIRE PEXPIREAT HSET ZADD ZREM ZSCORE ZRANGE ZCOUNT")
+var scriptCommands = strings.Fields("GET SET DEL EXISTS PTTL PEXPIRE PEXPIREAT HSET ZADD ZREM ZSCORE ZRANGE ZCOUNT ZRANK")
 
 // deniedCase is a call to a node that denies its scripts a command.
 type deniedCase struct {

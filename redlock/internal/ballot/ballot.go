@@ -1,6 +1,7 @@
 package ballot
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ type Ballot struct {
 	Quorum      quorum.System
 	isVote      func(*redis.Reply) bool // whether a reply is a vote for the ballot
 	Width       int                     // the number of a node's replies that must all be votes for it
+	Order       []int                   // of an acquire of several names: the replies, sorted by the names
 	WaitsForAll bool                    // only the last answer decides
 	// RaiseTo is the value to which a node raises the counters after the acquire; 0: it does not.
 	// The call ends with as many operations for that as it has keys.
@@ -29,6 +31,7 @@ type Ballot struct {
 	Granted  quorum.Set
 	Refused  quorum.Set
 	Failed   quorum.Set
+	blocked  []quorum.Set  // of an acquire of several names that was refused: the nodes that refused each, as Order
 	isClosed bool          // decided or timed out: later answers are ignored
 	decided  chan struct{} // closed when the ballot is decided
 
@@ -101,6 +104,9 @@ func (b *Ballot) countLocked(voter int, replies []redis.Reply, failure *node.Err
 	if no := b.firstRefusal(replies); no != nil {
 		a.Verdict, decisive = Refused, no
 		b.Refused |= quorum.Of(voter)
+		if len(b.Order) > 0 && len(replies) == len(b.Order) {
+			decisive = b.noteBlockedLocked(voter, replies)
+		}
 	} else {
 		a.Verdict = Granted
 		a.noteFences(replies)
@@ -124,6 +130,21 @@ func (b *Ballot) firstRefusal(replies []redis.Reply) *redis.Reply {
 		}
 	}
 	return nil
+}
+
+// noteBlockedLocked notes which of several names a node refused, and returns the reply to the first of
+// them. The caller holds mu.
+func (b *Ballot) noteBlockedLocked(voter int, replies []redis.Reply) (first *redis.Reply) {
+	if b.blocked == nil {
+		b.blocked = make([]quorum.Set, len(b.Order))
+	}
+	for n, i := range slices.Backward(b.Order) {
+		if reply := &replies[i]; !b.isVote(reply) && !script.IsFree(reply) {
+			b.blocked[n] |= quorum.Of(voter)
+			first = reply
+		}
+	}
+	return cmp.Or(first, &replies[0])
 }
 
 // noteFences reads the fencing tokens. A negative one means that a client waits.
@@ -194,6 +215,24 @@ func (b *Ballot) timeOut(timeout time.Duration, lanes []*node.Lane) {
 
 // Won reports whether a quorum granted it.
 func (b *Ballot) Won() bool { return b.Quorum.Decides(b.Granted) }
+
+// FirstBlocked returns the first name, in the order of the names, that so many nodes refused that no quorum
+// is left; otherwise the one that most nodes refused. It is an index of the replies.
+func (b *Ballot) FirstBlocked() int {
+	most := 0
+	for n, nodes := range b.blocked {
+		if b.Quorum.Blocks(nodes | b.Failed) {
+			return b.Order[n]
+		}
+		if nodes.Len() > b.blocked[most].Len() {
+			most = n
+		}
+	}
+	if b.blocked == nil {
+		return 0
+	}
+	return b.Order[most]
+}
 
 // LacksQuorum reports whether too few nodes could vote. (Otherwise enough voted, and too few of
 // them for it.)

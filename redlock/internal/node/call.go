@@ -40,6 +40,20 @@ type Call struct {
 // vote. A lane never drops such a call.
 func (c *Call) IsRelease() bool { return c.Ops[len(c.Ops)-1].Op.Releases() }
 
+// weight returns how many operations the call counts as when calls are put into one command: to show
+// holders costs more than others.
+func (c *Call) weight() (n int) {
+	for i := range c.Ops {
+		if op := c.Ops[i].Op; op == script.Who || op == script.Describe {
+			n += showsMuch - 1
+		}
+	}
+	return n + len(c.Ops)
+}
+
+// showsMuch is the weight of an operation that shows holders.
+const showsMuch = 8
+
 // markSent records that the call will be sent to node.
 func (c *Call) markSent(node int) {
 	if c.Placed != nil && !c.IsRelease() {
@@ -61,7 +75,7 @@ func (c *Call) markNotSent(node int) {
 // noteAnswer records what the node's answer says of the token of an acquire and of the entry of its
 // waiter. A node that refused an exclusive acquire does not have the token, and needs no release.
 func (c *Call) noteAnswer(node int, replies []redis.Reply) {
-	if op := c.Ops[0].Op; (op == script.Acquire || op == script.AcquireAlso && c.isExclusive()) && len(replies[0].Array) > 0 {
+	if op := c.Ops[0].Op; (op == script.Acquire || op == script.AcquireAlso && c.isExclusive()) && replies[0].Err == nil && replies[0].Int == 0 {
 		c.Placed.remove(node)
 	}
 	if c.Waiter == nil {

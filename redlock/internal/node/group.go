@@ -267,7 +267,7 @@ func (l *Lane) spanLength(group []Call) int {
 	ops, first, last := 0, time.Duration(0), time.Duration(0)
 	for i := range group {
 		c := &group[i]
-		ops += len(c.Ops)
+		ops += c.weight()
 		if at := c.NotAfter; at != 0 {
 			last = max(last, at)
 			if first == 0 || at < first {

@@ -32,3 +32,17 @@ func TestSpansKeepNotAfter(t *testing.T) {
 		}
 	}
 }
+
+// Calls that show holders cost a node more, so fewer of them are put into one command. Guards Call.weight.
+func TestCallsThatShowMuchAreCut(t *testing.T) {
+	l := &Lane{timing: newTiming(50 * time.Millisecond)}
+	for op, want := range map[script.Opcode]int{script.Release: MaxOps, script.Who: MaxOps / showsMuch, script.Describe: MaxOps / showsMuch} {
+		var group []Call
+		for range 2 * MaxOps {
+			group = append(group, Call{Ops: []script.Operation{{Op: op}}})
+		}
+		if got := l.spanLength(group); got != want {
+			t.Errorf("%c: %d calls in one command, want %d", op, got, want)
+		}
+	}
+}

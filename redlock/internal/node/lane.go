@@ -273,7 +273,7 @@ func (l *Lane) addPendingLocked(c *Call) {
 	}
 	if c.IsRelease() && c.Placed.Has(l.index) {
 		ops := slices.DeleteFunc(slices.Clone(c.Ops), func(o script.Operation) bool { return o.Op == script.Reenter }) // its client may have left by then
-		l.pending[ops[0].Token] = pendingRelease{ops: ops, until: c.Until}
+		l.pending[ops[0].Key+script.Separator+ops[0].Token] = pendingRelease{ops: ops, until: c.Until}
 	}
 }
 

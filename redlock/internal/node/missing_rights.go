@@ -51,7 +51,7 @@ var neededRights = []neededRight{
 	{"set", "SET KEY 1 XX PX 1"}, {"get", "GET KEY"}, {"del", "DEL KEY"}, {"pttl", "PTTL KEY"}, {"exists", "EXISTS KEY"},
 	{"pexpire", "PEXPIRE KEY 1"}, {"pexpireat", "PEXPIREAT KEY 1"},
 	{"hget", "HGET NODE epoch"}, {"hmget", "HMGET NODE epoch"}, {"hset", "HSET KEY epoch 1 epoch"}, {"hgetall", "HGETALL KEY"},
-	{"zadd", "ZADD KEY XX 1 1"}, {"zrange", "ZRANGE KEY 0 0"}, {"zrem", "ZREM KEY 1"}, {"zscore", "ZSCORE KEY 1"}, {"zcount", "ZCOUNT KEY 0 0"},
+	{"zadd", "ZADD KEY XX 1 1"}, {"zrange", "ZRANGE KEY 0 0"}, {"zrem", "ZREM KEY 1"}, {"zscore", "ZSCORE KEY 1"}, {"zcount", "ZCOUNT KEY 0 0"}, {"zrank", "ZRANK KEY 1"},
 	{"scan", ""}, {"publish", "PUBLISH redlockd:host: 1"}, {"subscribe", ""},
 }
 

@@ -28,7 +28,7 @@ type Waiter struct {
 	Entry  string  // its entry in the queues: see queue.lua
 	Placed NodeSet // nodes that may have the entry
 
-	lock   string // the key of its first lock
+	lock   string // the key of one of its locks
 	number uint64 // in the order of joining
 	system quorum.System
 	news   chan struct{} // of capacity 1
@@ -40,10 +40,14 @@ type Waiter struct {
 	turnOf     time.Duration // how long the turn of the waiters before it lasts; 0: no node reported one since the last attempt
 }
 
-// Join adds a waiter for locks, given by their keys. kind is the kind of a shared lock. turn is how
+// Join adds a waiter. lock is the key of one of its locks, and kind the kind of a shared lock. turn is how
 // long a node keeps the lock free for it. token is one that no lock has.
-func (b *Waiters) Join(keys []string, kind string, turn time.Duration, token string, system quorum.System) *Waiter {
-	w := &Waiter{lock: keys[0], Entry: entry(b.Host, keys, kind, turn, token), system: system, news: make(chan struct{}, 1), positions: map[int]int{}, unanswered: map[int]int{}}
+func (b *Waiters) Join(lock, kind string, turn time.Duration, token string, system quorum.System) *Waiter {
+	if kind == "" {
+		kind = exclusive
+	}
+	entry := b.Host + " " + kind + " " + strconv.FormatInt(max(turn.Milliseconds(), 1), 10) + " " + token
+	w := &Waiter{lock: lock, Entry: entry, system: system, news: make(chan struct{}, 1), positions: map[int]int{}, unanswered: map[int]int{}}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.waiting == nil {
@@ -58,17 +62,6 @@ func (b *Waiters) Join(keys []string, kind string, turn time.Duration, token str
 // exclusive is the kind of an exclusive lock in an entry.
 const exclusive = "-"
 
-func entry(host string, keys []string, kind string, turn time.Duration, token string) string {
-	if kind == "" {
-		kind = exclusive
-	}
-	text := host + " " + kind + " " + strconv.FormatInt(max(turn.Milliseconds(), 1), 10) + " " + token
-	if len(keys) == 1 {
-		return text
-	}
-	return text + script.Separator + strings.Join(slices.Sorted(slices.Values(keys)), script.Separator)
-}
-
 // Leave removes a waiter.
 func (b *Waiters) Leave(w *Waiter) {
 	b.mu.Lock()
@@ -81,13 +74,6 @@ func (b *Waiters) showsHost() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.waiting) > 0 && !b.quit
-}
-
-// HasQuit reports whether Quit was called: then no request may enter the queues any more.
-func (b *Waiters) HasQuit() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.quit
 }
 
 // Quit makes the lanes no longer tell the nodes that this process lives. It returns the key that says

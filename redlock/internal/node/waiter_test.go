@@ -41,8 +41,8 @@ func TestAdviceForListener(t *testing.T) {
 // A message calls the waiter that it names, and no other. Guards Lane.heard.
 func TestMessageCallsWaiter(t *testing.T) {
 	l, waiters := listeningLane()
-	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", quorum.Majority(5))
-	other := waiters.Join([]string{"redlock:x"}, script.KindShared, 50*time.Millisecond, "token", quorum.Majority(5))
+	w := waiters.Join("redlock:x", "", 50*time.Millisecond, "token", quorum.Majority(5))
+	other := waiters.Join("redlock:x", script.KindShared, 50*time.Millisecond, "token", quorum.Majority(5))
 	l.heard("next 70\x00redlock:x\x00" + w.Entry)
 	if called, turn := w.Called(); called != 0 || turn != 70*time.Millisecond {
 		t.Errorf("called by the nodes %b, next after %v; want 0 and 70ms", called, turn)
@@ -70,7 +70,7 @@ func TestMessageCallsWaiter(t *testing.T) {
 // An entry of this process that waits no longer gives up its turn at once. Guards Lane.heard.
 func TestTurnOfFormerWaiterIsGivenUp(t *testing.T) {
 	l, waiters := listeningLane()
-	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", quorum.Majority(5))
+	w := waiters.Join("redlock:x", "", 50*time.Millisecond, "token", quorum.Majority(5))
 	waiters.Leave(w)
 	l.heard("next 70\x00redlock:x\x00" + w.Entry)
 	if len(l.queue) != 0 {
@@ -85,7 +85,7 @@ func TestTurnOfFormerWaiterIsGivenUp(t *testing.T) {
 // Messages that no script of a node sends are ignored. Guards parseMessage.
 func TestOtherMessagesAreIgnored(t *testing.T) {
 	l, waiters := listeningLane()
-	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", quorum.Majority(5))
+	w := waiters.Join("redlock:x", "", 50*time.Millisecond, "token", quorum.Majority(5))
 	entry := "me - 50 former"
 	for _, text := range []string{
 		"", "turn", "\x00\x00", "turn\x00redlock:x", "turn\x00\x00" + entry, "turn\x00redlock:x\x00", "Turn\x00redlock:x\x00" + entry,
@@ -103,7 +103,7 @@ func TestOtherMessagesAreIgnored(t *testing.T) {
 // The position is one that a quorum of nodes confirms. Guards Waiter.Position.
 func TestPositionOfQuorum(t *testing.T) {
 	_, waiters := listeningLane()
-	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", quorum.Majority(5))
+	w := waiters.Join("redlock:x", "", 50*time.Millisecond, "token", quorum.Majority(5))
 	for node, c := range []struct{ says, want int }{{4, 0}, {1, 0}, {2, 4}, {3, 3}, {1, 2}} {
 		w.noteSent(node)
 		w.notePosition(node, c.says)
@@ -119,11 +119,11 @@ func TestPositionOfQuorum(t *testing.T) {
 	}
 }
 
-// An entry for several names has all of them, sorted, so it is the same on all nodes.
-func TestEntryOfSeveralNames(t *testing.T) {
+// An entry is the same for one name and for several. Guards Join.
+func TestEntryOfWaiter(t *testing.T) {
 	_, waiters := listeningLane()
-	w := waiters.Join([]string{"redlock:y", "redlock:x"}, "", 1500*time.Microsecond, "token", quorum.Majority(5))
-	if want := "me - 1 token\x00redlock:x\x00redlock:y"; w.Entry != want {
+	w := waiters.Join("redlock:y", "", 1500*time.Microsecond, "token", quorum.Majority(5))
+	if want := "me - 1 token"; w.Entry != want {
 		t.Errorf("got %q, want %q", w.Entry, want)
 	}
 }

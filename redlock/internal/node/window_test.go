@@ -240,7 +240,7 @@ func TestBreakWithThreeGroupsUnderWay(t *testing.T) {
 				t.Errorf("call %d counts as not sent", i)
 			}
 		}
-		if _, kept := w.lane.pending["u"]; !kept || len(w.lane.pending) != 1 {
+		if _, kept := w.lane.pending["x\x00u"]; !kept || len(w.lane.pending) != 1 {
 			t.Errorf("releases kept: %v, want that of u", w.lane.pending)
 		}
 		if w.lane.oldestSentAt != 0 || !w.lane.window.isEmpty() {

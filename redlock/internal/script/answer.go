@@ -27,6 +27,9 @@ func CheckReply(o *Operation, op string, reply *redis.Reply) error {
 		}
 		return checkTaken(op, reply)
 	case Acquire, AcquireAlso, Join:
+		if IsFree(reply) {
+			return nil
+		}
 		return checkTaken(op, reply)
 	case Who:
 		if len(reply.Array) == 0 && reply.IsList() || IsShown(reply) {
@@ -142,6 +145,9 @@ func IsFields(reply *redis.Reply) bool {
 	}
 	return true
 }
+
+// IsFree reports whether an acquire of several names was refused because of the others.
+func IsFree(reply *redis.Reply) bool { return reply.IsNumber() && reply.Int == 0 }
 
 // IsFencedGrant reports whether an acquire was granted. Then the answer is the node's fencing
 // token, which is negative if a client waits for the lock.

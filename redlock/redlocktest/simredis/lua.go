@@ -116,6 +116,7 @@ func (l *luaState) redisCall(raises bool) int {
 }
 
 func (l *luaState) execute() (*command, redlock.Reply) {
+	l.call.ScriptCommands++
 	words := l.args[:0]
 	for i := range l.GetTop() {
 		switch arg := l.Get(i + 1).(type) {

@@ -22,13 +22,15 @@ type State struct {
 	started  int64
 	LastID   int64 // the last id of a connection
 	commands int64 // executed since the start
-	Keys     map[string]entry
-	Scripts  map[string]string             // the sources of loaded scripts, by SHA
-	protos   map[string]*lua.FunctionProto // what runs for a loaded script
-	variants map[Variant]bool              // planted mistakes
-	planted  plantedScripts                // with them; nil: there are none
-	Kill     func(clientID int64) int64    // ends a connection; returns how many it ended
-	Clients  func() []*Client              // in the order of dialling
+	// ScriptCommands is the number of commands that scripts gave the node.
+	ScriptCommands int
+	Keys           map[string]entry
+	Scripts        map[string]string             // the sources of loaded scripts, by SHA
+	protos         map[string]*lua.FunctionProto // what runs for a loaded script
+	variants       map[Variant]bool              // planted mistakes
+	planted        plantedScripts                // with them; nil: there are none
+	Kill           func(clientID int64) int64    // ends a connection; returns how many it ended
+	Clients        func() []*Client              // in the order of dialling
 	subscriptions
 	Durable       bool              // the node says that it is durable
 	StrictKeys    bool              // scripts may use only the keys that their call declares, as in Dragonfly

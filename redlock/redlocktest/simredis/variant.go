@@ -38,7 +38,6 @@ const (
 	DeadHostCalled     Variant = "hosts that are gone are called"
 	ReenterIgnored     Variant = "a client that gives up its votes loses its place"
 	NextNotTold        Variant = "the next waiter is not told when a turn ends"
-	OnlyNextTold       Variant = "one more waiter than those called is told when to ask"
 	CalledTwice        Variant = "a waiter is called again during its turn"
 )
 
@@ -96,18 +95,16 @@ var edits = map[Variant][]edit{
 	TurnNeverPasses: {{1, `if who and (till <= now or not call('ZSCORE', key .. '\0q', who)) then`, `if who and not call('ZSCORE', key .. '\0q', who) then`}},
 	PlaceLost:       {{1, `done = call('ZADD', queue, ticket, entry)`, `done = call('ZADD', queue, 'NX', ticket, entry)`}},
 	EntryStays: {
-		{1, `local _, kind = parse(entry)
-    remove(key, entry)`, `local _, kind = parse(entry)`},
+		{1, `if not remove(key, entry) or kind == EXCLUSIVE then`, `if kind == EXCLUSIVE then`},
 	},
 	EndWaitIgnored: {{1, `if waiters().leave(key, args[arg]) then
       callNext(key)
     end
     return 1`, `return 1`}},
 	TicketsIgnored: {{1, `done = call('ZADD', queue, ticket, entry)`, `done = call('ZADD', queue, 'NX', string.format('%.0f', now), entry)`}},
-	DeadHostCalled: {{1, `if not host or call('EXISTS', HOST .. host) ~= 1 then`, `if not host then`}},
+	DeadHostCalled: {{1, `alive[host] = call('EXISTS', HOST .. host) == 1`, `alive[host] = true`}},
 	ReenterIgnored: {{1, `local function reenter(key, arg) return waiters().enter(key, args[arg], args[arg + 1]) end`, `local function reenter() return 0 end`}},
-	NextNotTold:    {{1, `tellFollowing(key, before, before + ASKING - 1, left)`, ``}},
-	OnlyNextTold:   {{1, `tellFollowing(key, before, before + ASKING - 1, left)`, `tellFollowing(key, before, before, left)`}},
+	NextNotTold:    {{1, `tellFollowing(key, n, n + ASKING - 1, (till - now) / 1000)`, ``}},
 	CalledTwice:    {{1, `if given or i > 1 then`, `if true then`}},
 	CountHolders: {{1, `if there.err or not there[1] or there[1] == token then`, `if call('ZCOUNT', key .. '\0m', '-inf', '+inf') < slots then
       return nil

@@ -34,8 +34,8 @@
 --   x FORCE token ttl                 delete the lock if this token holds it, and note for
 --                                     ttl that it must not come back
 --   i ENTER entry ticket              the client of the acquire before this one waits: if it was
---                                     refused, its entry is put into the wait queue; otherwise
---                                     it is removed. After each name of an acquire of several
+--                                     refused, its entry is put into the wait queue of this key;
+--                                     otherwise it is removed
 --   k REENTER entry ticket            put an entry into the wait queue, before the RELEASE that
 --                                     follows: a client with too few votes gives them up
 --   d END_WAIT entry                  remove an entry, and call the next if it was its turn
@@ -49,7 +49,8 @@
 --      {value, pttl} if another value holds it; {kind, ms, waiter, ms} if it is the turn of
 --      another waiter, for ms milliseconds, or readers may not overtake it; the error LATE past
 --      not-after: nothing is set then
---   ACQUIRE_ALSO, JOIN, HAND_OVER  as ACQUIRE; negative if another client waits for the lock.
+--   ACQUIRE_ALSO, JOIN, HAND_OVER  as ACQUIRE; negative if another client waits for the lock. Of
+--      several names, 0 if this one is free, and another one is not.
 --      If several share it or wait, {kind, pttl, token, pttl}, and a fifth element if another
 --      holder has the place: a place that is free, or 0 (the first pttl is then until one is
 --      free). Of HAND_OVER in an array of its own if the old token did not hold the key. It
@@ -84,7 +85,7 @@
 --           them, so foreign clients stay out: redlockd:shared, or redlockd:slots=K, where
 --           each token begins with its place and a space
 --   key\0s  the same tokens by their places; of readers, by the tokens themselves
---   key\0q, key\0t, key\0p  the waiters: see queue.lua
+--   key\0q, key\0t  the waiters: see queue.lua
 --
 -- Every group on every node runs this script. In a call with one operation, a function for
 -- each operation costs more time than the operation's own code: so the operations of every
@@ -182,10 +183,7 @@ for i = 1, ops do
     refused = nil
     if others > 0 then
       rare = rare or rareOperations(state)
-      refused = rare.acquireAll(i - others, i, token, ttl, record, arg)
-      for j = i - others, i do
-        replies[j] = refused
-      end
+      refused = rare.acquireAll(replies, i - others, i, token, '-', ttl, record, arg)
       others = 0
     else
       local set
@@ -221,10 +219,7 @@ for i = 1, ops do
     local kind = args[arg + 1]
     arg, record = arg + 3, record + 1
     rare = rare or rareOperations(state)
-    refused = rare.joinAll(i - others, i, token, kind, ttl, record, arg)
-    for j = i - others, i do
-      replies[j] = refused
-    end
+    refused = rare.acquireAll(replies, i - others, i, token, kind, ttl, record, arg)
     others = 0
 
   elseif op == HAND_OVER then -- old token ttl *
@@ -234,7 +229,7 @@ for i = 1, ops do
     local held = call('GET', key) == token
     if not held or late or counters[fields[record + 2]] >= LIMIT or call('EXISTS', FORCED .. redis.sha1hex(token)) ~= 0 then
       rare = rare or rareOperations(state)
-      refused = rare.handOverBlocker(i, held and token, new, record, arg)
+      refused = rare.handOverBlocker(i, held and token, new, record)
     end
     if not refused then
       local set = call('SET', key, new, 'PX', ttl)

@@ -1,20 +1,18 @@
--- The wait queue of a lock: the waiters of all hosts, in the order of their tickets. A waiter stands
--- in it once. When the lock becomes free, this node calls the first waiter by name: it is that
--- waiter's turn. The queue is advice. Who holds the lock never depends on it.
+-- The wait queue of a lock: the waiters of all hosts, in the order of their tickets. When the lock
+-- becomes free, this node calls the first waiter by name: it is that waiter's turn. A request for
+-- several names stands in the queue of the one that it waits for. The queue is advice. Who holds the
+-- lock never depends on it.
 --
 -- Keys, which a lock has only while clients wait for it:
 --   key\0q  the entries of the waiters, by ticket: a sorted set
 --   key\0t  'until entry' while it is the turn of this entry, until an instant in microseconds of
 --           TIME. Otherwise 0. It exists as long as there are entries, so a RELEASE that deletes it
 --           together with the lock knows that clients wait
---   key\0p  how often an entry for several names was passed over: a sorted set. It lasts HOST_TTL
---           longer than the queue
 --   redlockd:host:ID  exists while the daemon ID waits for any lock and lives. It is also the
 --           name of the channel on which this daemon is notified
 --
 -- An entry is 'host kind turn token': the id of the daemon, the kind of the lock (- if exclusive),
--- for how many milliseconds its turn lasts, and a token that no lock has. If it is for several
--- names, \0 and each key follow, sorted.
+-- for how many milliseconds its turn lasts, and a token that no lock has.
 --
 -- A message has the parts 'what \0 key \0 entry'. What is 'turn', or 'next MS': the entry is behind
 -- those whose turn it is, or the lock is held. If it is not called within MS milliseconds, all before
@@ -30,17 +28,17 @@ local function queueOperations(state, now, lastExpiry, isKind)
   local HOST_TTL = 3500
   -- How long a queue lasts without a waiter that enters: a waiter enters again three times as often.
   local QUEUE_TTL = 60000
-  -- How many entries at the head of a queue a call looks at, and how often it looks at as many more if
-  -- the hosts of all of them are gone.
-  local LOOK, MORE = 64, 16
-  -- How often an entry for several names is passed over before the key is reserved for it although
-  -- another of its names is held, and how many turns the reservation lasts.
-  local PASSES, RESERVED = 16, 20
+  -- How many entries at the head of a queue a call looks at: of those that wait to share the lock, and
+  -- usually.
+  local LOOK, FIRST = 64, 6
   -- How many entries after the callees are told when to ask, and how many milliseconds after each
   -- other: all before them may be gone. See askingWaiters in retry.go.
   local ASKING, LATER = 4, 200
   -- How far a ticket may be ahead of TIME, in microseconds.
   local AHEAD = 1000000
+
+  local removable = 512 -- how many entries of hosts that are gone this script may still remove
+  local alive = {}      -- whether a host lives, as far as this script has looked
 
   local function parse(entry)
     local host, kind, turn = match(entry, '^(%S+) (%S+) (%d+) ')
@@ -55,7 +53,7 @@ local function queueOperations(state, now, lastExpiry, isKind)
     if at then
       local entry, till = sub(turn, at + 1), tonumber(sub(turn, 1, at - 1)) or 0
       local _, _, lasts = parse(entry)
-      return entry, till - now <= 1000 * RESERVED * (lasts or 0) and till or 0
+      return entry, till - now <= 1000 * (lasts or 0) and till or 0
     end
   end
 
@@ -65,12 +63,8 @@ local function queueOperations(state, now, lastExpiry, isKind)
       call('SET', key .. '\0t', '0', 'PX', QUEUE_TTL)
     else
       call('DEL', key .. '\0t')
-      call('PEXPIRE', key .. '\0p', HOST_TTL)
     end
   end
-
-  -- passes returns how often an entry was passed over.
-  local function passes(key, entry) return tonumber(call('ZSCORE', key .. '\0p', entry) or 0) or 0 end
 
   -- room returns how many more clients can hold a lock of this kind now.
   local function room(key, kind)
@@ -85,66 +79,65 @@ local function queueOperations(state, now, lastExpiry, isKind)
     elseif kind == SHARED then
       return LOOK
     end
-    return (tonumber(match(kind, '%d+$')) or 0) - (value and call('ZCOUNT', key .. '\0m', string.format('(%.0f', math.floor(now / 1000)), '+inf') or 0)
+    local taken = value and call('ZCOUNT', key .. '\0m', string.format('(%.0f', math.floor(now / 1000)), '+inf')
+    return (tonumber(match(kind, '%d+$')) or 0) - (type(taken) == 'number' and taken or 0)
   end
 
-  -- heldElsewhere tells whether an entry for several names cannot have all others of them now. The
-  -- second result is whether the first such name is sorted before this key: its holder may want
-  -- this key next.
-  local function heldElsewhere(key, entry, kind)
-    local at = find(entry, '\0', 1, true)
-    while at do
-      local next = find(entry, '\0', at + 1, true)
-      local other = sub(entry, at + 1, next and next - 1)
-      if other ~= key then
-        local who, till = turnOf(other)
-        if room(other, kind) < 1 or who and who ~= entry and till > now then
-          return true, other < key
+  local function isAlive(host)
+    if host and alive[host] == nil then
+      alive[host] = call('EXISTS', HOST .. host) == 1
+    end
+    return host and alive[host]
+  end
+
+  -- head returns the first entries of hosts that live, and removes those before them. The second
+  -- result is true if there may be more of these than the script may remove.
+  local function head(key, most)
+    local last = most
+    while true do
+      local list, gone = {}, {}
+      local entries = call('ZRANGE', key .. '\0q', 0, last - 1)
+      for _, entry in ipairs(entries) do
+        if isAlive(parse(entry)) then
+          list[#list + 1] = entry
+        elseif removable > 0 then
+          gone[#gone + 1], removable = entry, removable - 1
         end
       end
-      at = next
+      if gone[1] then
+        call('ZREM', key .. '\0q', unpack(gone))
+      end
+      if #gone == 0 or #list >= most or #entries < last then
+        return list, #list < most and #entries == last
+      end
+      last = LOOK -- where some are gone, there may be many
     end
-    return false
   end
 
-  -- callees returns the entries that can have the lock now, in order; the first entry after them
-  -- that waits for more than they do (nil: none); those for several names that were passed over;
-  -- and how many more of their kind could have the lock. It removes entries of hosts that are gone.
+  -- callees returns the first entries. It also returns how many of them can have the lock now, how many
+  -- clients of that kind can have it, and whether entries of hosts that are gone hide others.
   local function callees(key)
-    local list, passed, left, kind = {}, {}, 0, nil
-    for _ = 1, MORE do
-      local gone = 0
-      for _, entry in ipairs(call('ZRANGE', key .. '\0q', 0, LOOK - 1)) do
-        local host, its = parse(entry)
-        if not host or call('EXISTS', HOST .. host) ~= 1 then
-          call('ZREM', key .. '\0q', entry)
-          call('ZREM', key .. '\0p', entry)
-          gone = gone + 1
-        else
-          local held, before = heldElsewhere(key, entry, its)
-          if held and (before or passes(key, entry) < PASSES) then
-            passed[#passed + 1] = entry
-          else
-            if not kind then
-              kind, left = its, room(key, its)
-            end
-            if its ~= kind or left < 1 then
-              return list, entry, passed, left, kind
-            end
-            list[#list + 1], left = entry, left - 1
-          end
-        end
-      end
-      if gone < LOOK then
-        break
-      end
+    local list, hidden = head(key, FIRST)
+    if not list[1] then
+      return list, 0, 0, hidden
     end
-    return list, nil, passed, left, kind
+    local _, kind = parse(list[1])
+    local left, n = room(key, kind), 0
+    if kind ~= EXCLUSIVE and left >= FIRST and #list == FIRST then
+      list, hidden = head(key, LOOK)
+    end
+    while n < left and list[n + 1] and select(2, parse(list[n + 1])) == kind do
+      n = n + 1
+    end
+    return list, n, left, hidden
   end
 
   -- notify sends a message to the host of an entry.
   local function notify(key, entry, what)
-    call('PUBLISH', HOST .. parse(entry), what .. '\0' .. key .. '\0' .. entry)
+    local host = parse(entry)
+    if host then
+      call('PUBLISH', HOST .. host, what .. '\0' .. key .. '\0' .. entry)
+    end
   end
 
   -- tellFollowing tells the entries of these ranks when to ask: the first one in ms milliseconds.
@@ -157,69 +150,41 @@ local function queueOperations(state, now, lastExpiry, isKind)
   -- callNext gives the turn to the entries that can have the lock now, and notifies them and those
   -- that follow. If it is the first one's turn already, that one was notified.
   local function callNext(key)
-    local list, next, passed = callees(key)
-    if #list == 0 then
+    local list, n, _, hidden = callees(key)
+    if n == 0 then
       endTurn(key)
-      if passed[1] then -- it may be the turn of a client for another of its names that does not take it
-        local _, _, lasts = parse(passed[1])
-        notify(key, passed[1], string.format('next %.0f', 3 * lasts))
-      end
-      if not next then -- those that callees has looked at are gone, or cannot have the lock
-        tellFollowing(key, #passed, #passed + ASKING - 1, 1)
+      if hidden then -- the last ones are told: each attempt removes more
+        tellFollowing(key, -ASKING, -1, 1)
       end
       return
     end
     local first, till = turnOf(key)
-    local _, kind, lasts = parse(list[1])
     local given = first ~= list[1] or till <= now
     if given then
-      if heldElsewhere(key, list[1], kind) then -- it was passed over often enough
-        lasts = RESERVED * lasts
-      end
+      local _, _, lasts = parse(list[1])
       till = now + 1000 * lasts
       call('SET', key .. '\0t', string.format('%.0f ', till) .. list[1], 'PX', QUEUE_TTL)
     end
-    for i, entry in ipairs(list) do
+    for i = 1, n do
       if given or i > 1 then
-        notify(key, entry, 'turn')
+        notify(key, list[i], 'turn')
       end
     end
-    local left = math.max((till - now) / 1000, 1)
-    if passed[1] then
-      notify(key, passed[1], string.format('next %.0f', left))
-    end
-    local before = #list + #passed
-    tellFollowing(key, before, before + ASKING - 1, left)
-    for _, entry in ipairs(passed) do
-      call('ZADD', key .. '\0p', passes(key, entry) + 1, entry)
-      call('PEXPIRE', key .. '\0p', QUEUE_TTL)
-    end
-    if passed[1] then
-      for _, entry in ipairs(call('ZRANGE', key .. '\0p', 0, -1)) do
-        if not call('ZSCORE', key .. '\0q', entry) then -- its client has the lock, or asks no more: see taken
-          call('ZREM', key .. '\0p', entry)
-        end
-      end
-    end
+    tellFollowing(key, n, n + ASKING - 1, (till - now) / 1000)
   end
 
   -- passOver ends a turn that was not used. The entry goes to the end of the queue until its client
-  -- asks again, unless it waits for another of its names. Other tickets may be ahead of TIME.
+  -- asks again. Other tickets may be ahead of TIME.
   local function passOver(key, entry)
-    local _, kind = parse(entry)
-    if heldElsewhere(key, entry, kind) then
-      call('ZREM', key .. '\0p', entry)
-    else
-      local last = call('ZRANGE', key .. '\0q', -1, -1, 'WITHSCORES')
-      call('ZADD', key .. '\0q', 'XX', string.format('%.0f', math.max(now, tonumber(last[2]) or 0) + 1), entry)
-    end
+    local last = call('ZRANGE', key .. '\0q', -1, -1, 'WITHSCORES')
+    call('ZADD', key .. '\0q', 'XX', string.format('%.0f', math.max(now, tonumber(last[2]) or 0) + 1), entry)
     endTurn(key)
   end
 
-  -- before returns the entry that is to have a free lock before a client, and for how many more
-  -- milliseconds; nil: the client can have it now. entry is the client's, which stands in the
-  -- queue; nil: it has none.
-  local function before(key, entry, kind)
+  -- before returns the entry that is to have a lock before a client, and for how many more
+  -- milliseconds; nil: the client can have it now, as far as its holders allow. entry is the client's; nil: it
+  -- does not wait. Its ticket decides if the entry is not in this queue.
+  local function before(key, entry, kind, ticket)
     local who, till = turnOf(key)
     if who == entry and who then
       return nil
@@ -228,30 +193,37 @@ local function queueOperations(state, now, lastExpiry, isKind)
       passOver(key, who)
       who = nil
     end
-    local list, next, _, left, its = callees(key)
+    local list, n, left, hidden = callees(key)
     local mine, theirs = false, not who
-    for _, one in ipairs(list) do
-      mine, theirs = mine or one == entry, theirs or one == who
+    for i = 1, n do
+      mine, theirs = mine or list[i] == entry, theirs or list[i] == who
     end
-    if not entry then
-      mine = not next and (#list == 0 or its == kind and left > 0)
+    if not list[1] then
+      mine = not hidden
+    elseif not mine and not who and ticket and not call('ZSCORE', key .. '\0q', entry) then
+      mine = tonumber(ticket) < tonumber(call('ZSCORE', key .. '\0q', list[1]))
+    end
+    if not mine and not hidden and n == #list and n < math.min(left, LOOK) then -- there is room for all
+      mine = select(2, parse(list[1])) == kind
     end
     if mine and theirs then
-      if #list == 0 and not next then
+      if not list[1] then
         endTurn(key) -- nobody may wait any more
       end
       return nil
     end
-    if not who then
+    if not who and not hidden then
       callNext(key)
       who, till = turnOf(key)
+    elseif hidden and entry then -- it asks again, and more are removed
+      notify(key, entry, 'next 1')
     end
-    local shown = who or next
+    local shown = who or list[n + 1] or hidden and call('ZRANGE', key .. '\0q', 0, 0)[1]
     if not shown then
       return nil
     end
     local _, _, lasts = parse(shown)
-    return shown, math.max(math.ceil(who and (till - now) / 1000 or lasts), 1)
+    return shown, math.max(math.ceil(who and (till - now) / 1000 or lasts or 1), 1)
   end
 
   -- enter puts an entry into the queue, or an entry that was passed over back to its place: its client
@@ -272,7 +244,10 @@ local function queueOperations(state, now, lastExpiry, isKind)
       return 0
     end
     call('PEXPIRE', queue, QUEUE_TTL)
-    call('SET', HOST .. host, '1', 'PX', HOST_TTL)
+    if alive[host] ~= 'entered' then
+      call('SET', HOST .. host, '1', 'PX', HOST_TTL)
+      alive[host] = 'entered'
+    end
     if not call('SET', key .. '\0t', '0', 'NX', 'PX', QUEUE_TTL) then
       call('PEXPIRE', key .. '\0t', QUEUE_TTL)
     end
@@ -281,20 +256,7 @@ local function queueOperations(state, now, lastExpiry, isKind)
       state.queuesUntil = math.ceil(now / 1000) + QUEUE_TTL
       call('HSET', KEYS[1], 'queues', string.format('%.0f', state.queuesUntil))
     end
-    for position, one in ipairs(call('ZRANGE', queue, 0, LOOK - 1)) do
-      if one == entry then
-        return position
-      end
-    end
-    return LOOK + 1
-  end
-
-  -- yield passes the turn of an entry for several names on, because another of its names is held.
-  local function yield(key, entry)
-    if find(entry, '\0', 1, true) and turnOf(key) == entry and passes(key, entry) < PASSES then
-      endTurn(key)
-      callNext(key)
-    end
+    return call('ZRANK', queue, entry) + 1
   end
 
   -- turnLeft returns the entry whose turn it is, and for how many milliseconds; nil: it is nobody's.
@@ -306,7 +268,7 @@ local function queueOperations(state, now, lastExpiry, isKind)
   end
 
   -- tokenOf returns the token of an entry.
-  local function tokenOf(entry) return match(entry, '^%S+ %S+ %d+ ([^%z]*)') or '' end
+  local function tokenOf(entry) return match(entry, '^%S+ %S+ %d+ (.*)') or '' end
 
   -- list returns the tokens of the first entries, each followed by how many milliseconds it has
   -- waited.
@@ -318,7 +280,7 @@ local function queueOperations(state, now, lastExpiry, isKind)
     return first
   end
 
-  -- remove takes an entry out of the queue, but keeps its passes. It returns whether the entry was there.
+  -- remove takes an entry out of the queue. It returns whether the entry was there.
   local function remove(key, entry)
     local removed = call('ZREM', key .. '\0q', entry) == 1
     if turnOf(key) == entry or removed and call('EXISTS', key .. '\0q') == 0 then
@@ -330,13 +292,9 @@ local function queueOperations(state, now, lastExpiry, isKind)
   -- leave removes an entry whose client waits no longer. It returns whether the entry was there. If
   -- the lock is held, those that become one of the first are told when it ends: its holder may be gone.
   local function leave(key, entry)
-    local rank
-    for i, one in ipairs(call('ZRANGE', key .. '\0q', 0, ASKING - 1)) do
-      rank = one == entry and i - 1 or rank
-    end
-    call('ZREM', key .. '\0p', entry)
+    local rank = call('ZRANK', key .. '\0q', entry)
     local removed, ttl = remove(key, entry), call('PTTL', key)
-    if rank and type(ttl) == 'number' and ttl >= 0 then
+    if type(rank) == 'number' and rank < ASKING and type(ttl) == 'number' and ttl >= 0 then
       local first = call('ZRANGE', key .. '\0m', 0, 0, 'WITHSCORES') -- of those that share it
       ttl = first[2] and tonumber(first[2]) - now / 1000 or ttl
       tellFollowing(key, rank, ASKING - 1, ttl + LATER * rank)
@@ -344,22 +302,25 @@ local function queueOperations(state, now, lastExpiry, isKind)
     return removed
   end
 
-  -- taken removes an entry whose client has this node's vote now. It keeps the passes: without a
-  -- quorum, the client gives the vote back and enters again. Otherwise the nodes would count from
-  -- different instants, and would never reserve the key at the same time. Readers that were too many
-  -- for one call are called when the first one has the lock. If the first one is gone, one of those
-  -- that were told when to ask has it, in nobody's turn.
+  -- taken removes an entry whose client has this node's vote now. Of those that wait to share the lock, a
+  -- call names no more than LOOK, so the next one is called. If it was nobody's turn, because the first one
+  -- is gone, all of them are.
   local function taken(key, entry)
-    local who = turnOf(key)
-    local _, kind = parse(entry)
-    remove(key, entry)
-    if kind == SHARED and (not who or who == entry and #call('ZRANGE', key .. '\0q', LOOK - 1, LOOK - 1) > 0) then
+    local who, _, kind = turnOf(key), parse(entry)
+    if not remove(key, entry) or kind == EXCLUSIVE then
+      return
+    elseif not who then
       callNext(key)
+    else
+      local next = call('ZRANGE', key .. '\0q', LOOK - 1, LOOK - 1)[1]
+      if next and select(2, parse(next)) == kind then
+        notify(key, next, 'turn')
+      end
     end
   end
 
   return {
-    before = before, callNext = callNext, enter = enter, leave = leave, taken = taken, yield = yield,
+    before = before, callNext = callNext, enter = enter, leave = leave, taken = taken,
     turnLeft = turnLeft, tokenOf = tokenOf, list = list,
   }
 end

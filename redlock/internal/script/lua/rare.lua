@@ -272,25 +272,28 @@ local function rareOperations(state)
 
   local function haveWaiters(key) return call('EXISTS', key .. '\0t') == 1 end
 
-  -- entryOf returns the entry and the ticket of an ENTER after the i-th operation; next is the
-  -- number of the argument after those of the i-th operation.
+  -- entryOf returns the entry and the ticket of the ENTER operations after the i-th operation, and the keys in
+  -- whose queues it stands; next is the number of the argument after those of the i-th operation.
   local function entryOf(i, next)
-    if sub(letters, i + 1, i + 1) == 'i' then
-      return args[next], args[next + 1]
+    local entry, ticket, stands = nil, nil, {}
+    while sub(letters, i + 1, i + 1) == 'i' do
+      i, entry, ticket, next = i + 1, args[next], args[next + 1], next + 2
+      stands[keys[i + 1]] = true
     end
+    return entry, ticket, stands
   end
 
   -- overtaken shows the waiter that a client would overtake if it took the key; nil: it would
-  -- overtake none. The client enters the queue first, so that this node calls the same waiter as
-  -- the others.
-  local function overtaken(key, kind, entry, ticket)
+  -- overtake none. The client enters the queue first if it stands there, so that this node calls the same
+  -- waiter as the others.
+  local function overtaken(key, kind, entry, ticket, stands)
     if not haveWaiters(key) then
       return nil
     end
-    if entry then
+    if stands[key] then
       waiters().enter(key, entry, ticket)
     end
-    local other, ms = waiters().before(key, entry, kind)
+    local other, ms = waiters().before(key, entry, kind, ticket)
     if not other then
       return nil
     end
@@ -351,9 +354,9 @@ local function rareOperations(state)
 
   -- acquire acquires the key of the i-th operation.
   local function acquire(i, token, ttl, record, next)
-    local key, entry, ticket = keys[i + 1], entryOf(i, next)
+    local key = keys[i + 1]
     local refused = exhausted(record) or blocker(key, token)
-      or call('GET', key) ~= token and overtaken(key, EXCLUSIVE, entry, ticket)
+      or call('GET', key) ~= token and overtaken(key, EXCLUSIVE, entryOf(i, next))
     if refused then
       return refused
     end
@@ -361,57 +364,55 @@ local function rareOperations(state)
     return set and set.err and set or nil
   end
 
-  -- leaveQueues removes the entry of a client that has several names now, so that it does not count
-  -- as another client that waits.
-  local function leaveQueues(from, to, entry)
-    for i = from, entry and to or 0 do
-      if haveWaiters(keys[i + 1]) then
-        waiters().taken(keys[i + 1], entry)
+  -- blockerOf returns what keeps a token from a key, other clients that wait included.
+  local function blockerOf(key, token, kind, ...)
+    local blocked, has
+    if kind == EXCLUSIVE then
+      blocked, has = blocker(key, token), call('GET', key) == token
+    else
+      blocked, has = joinBlocker(key, token, kind), isMember(key, token)
+    end
+    return blocked or not has and overtaken(key, kind, ...) or nil
+  end
+
+  -- acquireAll acquires several names, or shares one or several: all or none. It writes the reply to each of
+  -- them, and returns what blocks the first one that is not free; otherwise their fencing token.
+  local function acquireAll(replies, from, to, token, kind, ttl, record, next)
+    local refused, entry, ticket, stands = nil, entryOf(to, next)
+    for i = from, to do
+      local blocked = exhausted(record - to + i) or blockerOf(keys[i + 1], token, kind, entry, ticket, stands)
+      refused, replies[i] = refused or blocked, blocked or 0
+    end
+    local failed
+    for i = from, refused and 0 or to do
+      if kind ~= EXCLUSIVE then
+        failed = failed or addMember(keys[i + 1], token, kind, ttl)
+      else
+        local set = call('SET', keys[i + 1], token, 'PX', ttl)
+        failed = failed or set.err and set
       end
     end
-  end
-
-  -- acquireAll acquires several names, or none.
-  local function acquireAll(from, to, token, ttl, record, next)
-    local refused, entry, ticket = nil, entryOf(to, next)
+    if refused then
+      return refused
+    end
+    for key in pairs(stands) do -- its own entry is not another client that waits
+      if not failed and haveWaiters(key) then
+        waiters().taken(key, entry)
+      end
+    end
+    local reply = failed or fenceAll(from, to, record)
     for i = from, to do
-      refused = refused or exhausted(record - to + i) or blocker(keys[i + 1], token)
+      replies[i] = reply
     end
-    for i = from, refused and 0 or to do
-      local key = keys[i + 1]
-      refused = refused or call('GET', key) ~= token and overtaken(key, EXCLUSIVE, entry, ticket) or nil
-    end
-    for i = from, refused and 0 or to do
-      local set = call('SET', keys[i + 1], token, 'PX', ttl)
-      refused = refused or set.err and set
-    end
-    return refused or leaveQueues(from, to, entry) or fenceAll(from, to, record)
-  end
-
-  -- joinAll makes the token share one name or several, or none.
-  local function joinAll(from, to, token, kind, ttl, record, next)
-    local refused, entry, ticket = nil, entryOf(to, next)
-    for i = from, to do
-      local key = keys[i + 1]
-      refused = refused or exhausted(record - to + i) or joinBlocker(key, token, kind)
-    end
-    for i = from, refused and 0 or to do
-      local key = keys[i + 1]
-      refused = refused or not isMember(key, token) and overtaken(key, kind, entry, ticket) or nil
-    end
-    for i = from, refused and 0 or to do
-      refused = refused or addMember(keys[i + 1], token, kind, ttl)
-    end
-    return refused or leaveQueues(from, to, entry) or fenceAll(from, to, record)
+    return reply
   end
 
   -- handOverBlocker returns what keeps a new token from the key. old holds it, or is false. It
   -- releases an old token that was forced away.
-  local function handOverBlocker(i, old, new, record, next)
+  local function handOverBlocker(i, old, new, record)
     local refused, key = exhausted(record), keys[i + 1]
     if not refused and not old then
-      local entry, ticket = entryOf(i, next)
-      refused = blocker(key, new) or call('GET', key) ~= new and overtaken(key, EXCLUSIVE, entry, ticket)
+      refused = blockerOf(key, new, EXCLUSIVE, nil, nil, {})
     elseif not refused then
       local forced = call('EXISTS', FORCED .. redis.sha1hex(old))
       if type(forced) == 'table' then
@@ -421,13 +422,6 @@ local function rareOperations(state)
       refused = delete(key) or refused
     end
     return refused or nil
-  end
-
-  -- enter puts an entry into the wait queue.
-  local function enter(key, entry, ticket)
-    local position = waiters().enter(key, entry, ticket)
-    waiters().yield(key, entry)
-    return position
   end
 
   -- extend extends a token that does not hold the key alone: the key has this value.
@@ -659,8 +653,9 @@ local function rareOperations(state)
   end
 
   return {
-    acquire = acquire, acquireAll = acquireAll, joinAll = joinAll, handOverBlocker = handOverBlocker, fence = fence,
-    extend = extend, leave = leave, callNext = callNext, enter = enter,
+    acquire = acquire, acquireAll = acquireAll, handOverBlocker = handOverBlocker, fence = fence,
+    extend = extend, leave = leave, callNext = callNext,
+    enter = function(key, entry, ticket) return waiters().enter(key, entry, ticket) end,
     taken = function(key, entry) waiters().taken(key, entry) end,
     operations = {
       g = downgrade, u = exchange, v = confirm, w = who, f = raiseCounter, p = repair, q = repairShared,

@@ -18,7 +18,7 @@
 local check, lacks = redis.acl_check_cmd, {}
 local needed = { -- and what stands behind the key
   {'GET'}, {'SET', '1'}, {'DEL'}, {'EXISTS'}, {'PTTL'}, {'PEXPIRE', '1'}, {'PEXPIREAT', '1'}, {'HMGET', '1'}, {'HSET', '1', '1'},
-  {'ZADD', '1', '1'}, {'ZREM', '1'}, {'ZSCORE', '1'}, {'ZRANGE', '0', '1'}, {'ZCOUNT', '0', '1'},
+  {'ZADD', '1', '1'}, {'ZREM', '1'}, {'ZSCORE', '1'}, {'ZRANGE', '0', '1'}, {'ZCOUNT', '0', '1'}, {'ZRANK', '1'},
 }
 
 for i = 1, check and #needed or 0 do

@@ -1,0 +1,181 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+	"github.com/redlockd/redlockd/redlock/redlocktest/planted"
+)
+
+// namesOf returns n names whose order differs from that of their numbers.
+func namesOf(n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("n%d", n-i))
+	}
+	return names
+}
+
+// standsIn returns the names in whose queues on a node there are entries.
+func standsIn(sim *redlocktest.Sim) (names []string) {
+	sim.Waiting(func(key, _ string) { names = append(names, strings.TrimPrefix(key, "redlock:")) })
+	return names
+}
+
+// Two hosts that want the same hundred names get them one after the other: the second one has them within
+// three round trips after the release, and stands in one queue until then. Guards acquisition.stand.
+func TestHundredNamesAreHandedOver(t *testing.T) {
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		r := redlock.Request{Names: namesOf(100), TTL: keptLong, Keep: true, Wait: redlock.Forever}
+		quorums := []*redlock.Quorum{f.q, other}
+		l := f.acquire(r)
+		const trip = 2 * ms
+		half := func(int) time.Duration { return trip / 2 }
+		f.delay(half, half)
+		for i := range 4 {
+			next := f.wait(quorums[(i+1)%2], r)
+			time.Sleep(100 * ms)
+			synctest.Wait()
+			for node, sim := range f.sims {
+				if names := standsIn(sim); len(names) != 1 || names[0] != "n1" {
+					t.Errorf("the waiter stands in the queues of %q on node %d, want n1", names, node)
+				}
+			}
+			at := f.now()
+			if _, err := l.BeginRelease(); err != nil {
+				t.Fatal(err)
+			}
+			next.wantAfter(name("release %d", i), at, trip, 3*trip+ms/2)
+			l = next.lease
+		}
+		l.BeginRelease()
+	})
+}
+
+// A request for several names does not keep others from a name while it waits for another one, whatever
+// their order. It has them soon after all of them are free.
+func TestWaiterForSeveralKeepsNoName(t *testing.T) {
+	for _, held := range []string{"x", "y", "z"} {
+		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+			l := f.acquire(redlock.Request{Name: held, TTL: keptLong, Keep: true})
+			all := f.wait(other, redlock.Request{Names: []string{"z", "x", "y"}, TTL: keptLong, Wait: redlock.Forever})
+			time.Sleep(100 * ms)
+			for _, free := range []string{"x", "y", "z"} {
+				if free != held {
+					f.release(f.acquire(redlock.Request{Name: free, TTL: time.Second}))
+				}
+			}
+			synctest.Wait()
+			for _, sim := range f.sims {
+				want(t, "stands in the queues of", fmt.Sprint(standsIn(sim)), "["+held+"]")
+			}
+			at := f.now()
+			f.release(l)
+			all.wantAfter("release", at, 0, soonAfter)
+			all.lease.BeginRelease()
+		})
+	}
+}
+
+// Other hosts take x and y in turn, so that they are never free together. A request for both has them
+// nevertheless, because it keeps x while it waits for y. Guards acquisition.stand: patientMoves.
+func TestWaiterForSeveralIsServed(t *testing.T) {
+	served := func(t *testing.T, options ...func(*redlock.Options)) (after time.Duration) {
+		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+			ctx, stop := context.WithCancel(t.Context())
+			var ended []chan struct{}
+			for _, lock := range []string{"x", "y"} {
+				for range 2 { // two hosts each, so that somebody always waits
+					q, done := f.another(longLeases), make(chan struct{})
+					ended = append(ended, done)
+					q.Settle(t.Context())
+					go func() {
+						defer close(done)
+						defer q.Close()
+						for ctx.Err() == nil {
+							if l, err := q.Acquire(ctx, redlock.Request{Name: lock, TTL: keptLong, Keep: true, Wait: redlock.Forever}); err == nil {
+								time.Sleep(20 * ms)
+								l.BeginRelease()
+							}
+						}
+					}()
+				}
+			}
+			time.Sleep(time.Second)
+			at := f.now()
+			limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			both := f.waitIn(limit, other, redlock.Request{Names: []string{"x", "y"}, TTL: keptLong, Wait: redlock.Forever})
+			<-both.done
+			after = both.granted - at
+			want(t, "the request for both", both.err, nil)
+			if both.err == nil {
+				both.lease.BeginRelease()
+			}
+			cancel()
+			stop()
+			for _, done := range ended {
+				<-done
+			}
+		}, options...)
+		return after
+	}
+	wantWithin(t, "granted after", served(t), 0, 3*time.Second)
+}
+
+// A request for several names is called for x while y is held, and for y while x is held, until it keeps x
+// while it waits for y. If y is then held for long, it gives x up after the longest turn. Guards
+// acquisition.stand: reservedTurns.
+func TestNameIsKeptForALimitedTime(t *testing.T) {
+	twoHosts(t, 3, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		third := f.another(longLeases)
+		defer third.Close()
+		third.Settle(t.Context())
+		take := func(name string) *redlock.Lease {
+			return f.acquire(redlock.Request{Name: name, TTL: keptLong, Keep: true, Wait: redlock.Forever})
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		held := map[string]*redlock.Lease{"x": take("x"), "y": take("y")}
+		both := f.waitIn(ctx, other, redlock.Request{Names: []string{"x", "y"}, TTL: keptLong, Wait: redlock.Forever})
+		defer func() { stop(); <-both.done }()
+		time.Sleep(10 * ms)
+		for range 8 {
+			for _, free := range []string{"x", "y"} {
+				f.release(held[free])
+				time.Sleep(10 * ms)
+				held[free] = take(free)
+			}
+		}
+		at := f.now()
+		f.release(held["x"])
+		time.Sleep(10 * ms)
+		l, err := third.Acquire(t.Context(), redlock.Request{Name: "x", TTL: time.Second, Wait: redlock.Forever})
+		want(t, "another host", err, nil)
+		wantWithin(t, "x was kept for", f.now()-at, 900*ms, 1100*ms)
+		f.release(held["y"])
+		both.wantAfter("all are free", f.now(), 0, 1100*ms)
+		_ = l
+	})
+}
+
+// The tests above find these mistakes.
+func TestSeveralMistakesAreFound(t *testing.T) {
+	if raceEnabled {
+		t.Skip("it builds the tests again: go test ./redlock -run TestSeveralMistakesAreFound")
+	}
+	binary := planted.Build(t, mistakes)
+	for mistake, test := range map[string]string{
+		"waiter for several keeps nothing":     "TestWaiterForSeveralIsServed",
+		"waiter for several keeps everything":  "TestWaiterForSeveralKeepsNoName",
+		"waiter for several keeps for ever":    "TestNameIsKeptForALimitedTime",
+		"waiter for several asks for the last": "TestHundredNamesAreHandedOver",
+	} {
+		if out, err := planted.Command(t, binary, mistake, "-test.run=^"+test+"$").CombinedOutput(); err == nil {
+			t.Errorf("%s: %s finds nothing: %s", mistake, test, out)
+		}
+	}
+}
