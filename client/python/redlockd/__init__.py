@@ -319,8 +319,8 @@ class Client(_client.Client[Lease, Lock]):
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # __init__ failed, or the interpreter ends
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing() and hasattr(self, "_thread"):  # else globals are gone, or __init__ failed
             self._thread.drop()
 
     def __reduce__(self) -> Any:

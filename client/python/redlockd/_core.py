@@ -14,6 +14,7 @@ import itertools
 import logging
 import os
 import random
+import sys
 import warnings
 import weakref
 from collections import deque
@@ -189,8 +190,8 @@ class Handle:
     def _forked(self) -> None:
         """Is called in the child after a fork."""
 
-    def __del__(self) -> None:
-        if not self._released and self._state.cause is None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing() and not self._released and self._state.cause is None:
             text = f"lease {self.name!r} was dropped, but not released: it is held until the client or the process ends"
             warnings.warn(text, ResourceWarning, source=self)
 

@@ -83,8 +83,8 @@ class _Pipe:
             if end >= 0:
                 os.close(end)
 
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # os.pipe failed
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing() and hasattr(self, "ends"):  # else globals are gone, or os.pipe failed
             self.close()
 
 
