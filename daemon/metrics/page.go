@@ -44,8 +44,8 @@ var pageTemplate = template.Must(template.New("page").Parse(pageSource))
 // pageData is what the template shows.
 type pageData struct {
 	Host, Version, Verdict, At string
-	Refresh                    int // seconds
-	Ready                      bool
+	Refresh                    int    // seconds
+	Level                      string // good, risk or bad
 	Gauges                     []gauge
 	Nodes                      []pageNode
 	Warnings                   []string
@@ -58,7 +58,7 @@ type gauge struct{ ID, Name, Value string }
 
 type pageNode struct {
 	Name, Address, State, RTT string
-	Ready                     bool
+	Level                     string // good, risk or bad
 	Notes                     []string
 }
 
@@ -87,7 +87,7 @@ func (s *Server) pageData() pageData {
 	data := pageData{
 		Host: s.Host, Version: snapshot.Version, At: now.Format(time.DateTime),
 		Refresh: int(pageRefresh / time.Second),
-		Ready:   quorum.Spare() >= 0, Verdict: verdict(quorum),
+		Level:   level(quorum), Verdict: verdict(quorum),
 		Gauges:   gauges(&snapshot, s.rates.grantsPerSecond(now, quorum.Counts)),
 		Warnings: quorum.Warning, ShowsLocks: s.Locks != nil,
 	}
@@ -101,6 +101,17 @@ func (s *Server) pageData() pageData {
 		data.Locks, data.More = pageLocks(s.Locks())
 	}
 	return data
+}
+
+// level returns how well the fleet is, in one word. With one or two nodes, none may ever fail.
+func level(quorum *redlock.Status) string {
+	switch spare := quorum.Spare(); {
+	case spare < 0:
+		return "bad"
+	case spare == 0 && len(quorum.Nodes) > 2:
+		return "risk"
+	}
+	return "good"
 }
 
 func verdict(quorum *redlock.Status) string {
@@ -132,7 +143,13 @@ func gauges(s *Snapshot, perSecond string) []gauge {
 }
 
 func pageNodeOf(n *redlock.NodeStatus) pageNode {
-	node := pageNode{Name: n.Name, Address: n.Address, State: string(n.State), Ready: n.State == redlock.NodeReady}
+	node := pageNode{Name: n.Name, Address: n.Address, State: string(n.State), Level: "bad"}
+	switch {
+	case n.State == redlock.NodeReady && n.Reason == nil && n.OtherWarnings() == nil:
+		node.Level = "good"
+	case n.State == redlock.NodeReady || n.State == redlock.NodeQuarantined || n.State == redlock.NodeConnecting:
+		node.Level = "risk"
+	}
 	if n.RTT > 0 {
 		node.RTT = n.RTT.Round(10 * time.Microsecond).String()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -41,6 +42,7 @@ func sampleLocks() []Lock {
 	return []Lock{
 		{Names: []string{"deploy/web"}, State: "held", Mode: "exclusive", User: "deploy", PID: 3123, Since: 95 * time.Second},
 		{Names: []string{"report", "cron/<nightly>"}, State: "held", Mode: "shared", User: "cron", PID: 4410, Since: 12 * time.Second},
+		{Names: []string{"encode"}, State: "held", Mode: "slot 2 of 3", User: "media", PID: 22252, Since: 8 * time.Second},
 		{Names: []string{"deploy/web"}, State: "waiting", Mode: "exclusive", User: "alice", PID: 5008, Since: 31 * time.Second},
 	}
 }
@@ -123,8 +125,8 @@ func TestPageShowsStateAndLocks(t *testing.T) {
 	_, _, body := get(t, s.URL)
 	at := 0
 	for _, want := range []string{
-		"redlockd on web1: ", "locks can be taken; 1 node may fail", "Version 1.2.3", "4 of 5", "412µs", "10.0.0.3:6379", "set noeviction", "connection refused",
-		"alice", "deploy</td><td class=\"number\">3123", "&lt;nightly&gt;", "and 3 more",
+		"redlockd on <b>web1</b>", `class="verdict good">locks can be taken; 1 node may fail`, "4 of 5", "10.0.0.1:6379", "412µs", "10.0.0.3:6379", "set noeviction", "connection refused",
+		"alice", "deploy</td><td class=\"number\" data-label=\"pid\">3123", "&lt;nightly&gt;", "slot 2 of 3", "and 4 more", "Version 1.2.3",
 	} {
 		i := strings.Index(strings.ReplaceAll(body[at:], "410µs", "412µs"), want)
 		if i < 0 {
@@ -188,14 +190,14 @@ func TestPageInABrowser(t *testing.T) {
 	if picture == "" {
 		picture = filepath.Join(t.TempDir(), "page.png")
 	}
-	dom, err := browser(t, "--dump-dom", "--screenshot="+picture, "--window-size=900,600", s.URL).Output()
+	dom, err := browser(t, "--dump-dom", "--screenshot="+picture, "--window-size=900,760", s.URL).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(picture); err != nil || info.Size() < 10_000 {
 		t.Errorf("the picture is empty: %v", err)
 	}
-	for _, want := range []string{`<dd id="leases">2</dd>`, `<td>alice</td>`, "cron/&lt;nightly&gt;", `class="good">locks can be taken; 1 node may fail`} {
+	for _, want := range []string{`<dd id="leases">2</dd>`, `>alice</td>`, "cron/&lt;nightly&gt;", `class="verdict good">locks can be taken; 1 node may fail`} {
 		if !strings.Contains(string(dom), want) {
 			t.Errorf("the browser does not show %s:\n%s", want, dom)
 		}
@@ -215,6 +217,76 @@ func TestPageInABrowser(t *testing.T) {
 		case <-loads:
 		case <-time.After(time.Minute):
 			t.Fatal("the page is not reloaded")
+		}
+	}
+}
+
+// On a phone the page is no wider than the screen, and no word is broken, except long names and reasons.
+// If REDLOCKD_PHONE=FILE is set, the test writes a picture there; with REDLOCKD_DARK=1, as at night.
+func TestPageOnAPhone(t *testing.T) {
+	inner := startServer(t, Options{Page: true, Host: "web1", Locks: sampleLocks, Snapshot: troubledDaemon})
+	response, err := http.Get(inner.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := strings.Replace(string(content), `http-equiv="refresh"`, `name="no-refresh"`, 1)
+	const measure = `<script>addEventListener("load", () => {
+		const faults = []
+		const width = document.documentElement.scrollWidth
+		if (width > innerWidth) faults.push("the page is " + width + " wide")
+		for (const cell of document.querySelectorAll("td:not(.long), dt, dd")) {
+			const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT)
+			for (let text; text = texts.nextNode();)
+				for (const word of text.data.matchAll(/\S+/g)) {
+					const range = document.createRange()
+					range.setStart(text, word.index); range.setEnd(text, word.index + word[0].length)
+					if (range.getClientRects().length > 1) faults.push(word[0] + " is broken")
+				}
+		}
+		parent.document.title = "faults: " + (faults.join("; ") || "none")
+	})</script>`
+	mux := http.NewServeMux() // without the policy of the page, which forbids scripts and frames
+	mux.HandleFunc("/page", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body, measure) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `<body style="margin:0"><iframe src="/page" width="400" height="1200" style="border:0"></iframe>`)
+	})
+	outer := httptest.NewServer(mux)
+	t.Cleanup(outer.Close)
+	args := []string{"--dump-dom", "--window-size=500,1200"}
+	if picture := os.Getenv("REDLOCKD_PHONE"); picture != "" {
+		args = append(args, "--screenshot="+picture)
+	}
+	if os.Getenv("REDLOCKD_DARK") != "" {
+		args = append(args, "--blink-settings=preferredColorScheme=0")
+	}
+	dom, err := browser(t, append(args, outer.URL)...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(dom), "<title>faults: none</title>") {
+		t.Errorf("at 400 px: %s", dom)
+	}
+}
+
+// One look at the verdict says whether all is well, locks are at risk, or there are none. With one or two
+// nodes, none may ever fail.
+func TestVerdictHasALevel(t *testing.T) {
+	for _, c := range []struct {
+		nodes, quorum, ready int
+		want                 string
+	}{
+		{5, 3, 5, "good"}, {5, 3, 4, "good"}, {5, 3, 3, "risk"}, {5, 3, 2, "bad"}, {3, 2, 2, "risk"}, {1, 1, 1, "good"}, {2, 2, 2, "good"}, {1, 1, 0, "bad"},
+	} {
+		s := startServer(t, Options{Page: true, Snapshot: func() Snapshot {
+			return Snapshot{Quorum: redlock.Status{Nodes: make([]redlock.NodeStatus, c.nodes), Quorum: c.quorum, Ready: c.ready}}
+		}})
+		if _, _, body := get(t, s.URL); !strings.Contains(body, `class="verdict `+c.want+`"`) {
+			t.Errorf("%d of %d nodes: the verdict is not %q", c.ready, c.nodes, c.want)
 		}
 	}
 }

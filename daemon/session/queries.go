@@ -287,23 +287,35 @@ func (s *session) fleetLines(call *server.Call, lock *redlock.StoredLock, here t
 // Locks returns the leases and waiters of this host for the status page, without ids, owners and
 // notes.
 func (d *Host) Locks() (locks []metrics.Lock) {
-	show := func(w *locktable.Waiter, kind locktable.Kind, state string, since time.Duration) {
-		locks = append(locks, metrics.Lock{Names: w.Names, State: state, Mode: modeOf(kind.Shared), User: w.Requester.User, PID: w.Requester.PID, Since: d.Clock() - since})
+	show := func(w *locktable.Waiter, mode, state string, since time.Duration) {
+		locks = append(locks, metrics.Lock{Names: w.Names, State: state, Mode: mode, User: w.Requester.User, PID: w.Requester.PID, Since: d.Clock() - since})
 	}
 	for _, h := range d.allLeases() {
+		mode := pageMode(d.mode(h), h.lease.Slot())
 		switch {
 		case d.isKept(h):
-			show(&h.Waiter, d.mode(h), "kept", h.lease.Since())
+			show(&h.Waiter, mode, "kept", h.lease.Since())
 		case h.lease.Err() == nil:
-			show(&h.Waiter, d.mode(h), "held", h.lease.Since())
+			show(&h.Waiter, mode, "held", h.lease.Since())
 		case h.lease.TimeToRelease() > 0:
-			show(&h.Waiter, d.mode(h), "lost", h.lease.Since())
+			show(&h.Waiter, mode, "lost", h.lease.Since())
 		}
 	}
 	for _, w := range d.Waiting() {
-		show(w, w.Kind, "waiting", w.Requester.Asked)
+		show(w, pageMode(w.Kind, 0), "waiting", w.Requester.Asked)
 	}
 	return locks
+}
+
+// pageMode returns the mode for the status page. A waiter has no slot yet: 0.
+func pageMode(kind locktable.Kind, slot int) string {
+	switch {
+	case kind.Slots == 0:
+		return modeOf(kind.Shared)
+	case slot == 0:
+		return fmt.Sprintf("one of %d slots", kind.Slots)
+	}
+	return fmt.Sprintf("slot %d of %d", slot, kind.Slots)
 }
 
 // counts returns how many leases and waiters of this daemon LIST would show the client.
