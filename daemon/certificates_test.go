@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -58,6 +61,27 @@ func TestCertificateWarning(t *testing.T) {
 	} {
 		if got := c.seen.warning(noon); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%v: %q, want %q", c.seen, got, c.want)
+		}
+	}
+}
+
+// The log says that a certificate must be renewed only if that helps: not if its authority is unknown, or
+// its name is wrong.
+func TestLogOfCertificateFaults(t *testing.T) {
+	for _, c := range []struct {
+		fault error
+		want  string
+	}{
+		{&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, "a certificate is not accepted"},
+		{&tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}, Host: "redis-c"}}, "a certificate is not accepted"},
+		{&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.NotAuthorizedToSign}}, "a certificate is not accepted"},
+		{&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}}, "a certificate must be renewed"},
+	} {
+		var log daemontest.Log
+		certificates := &certificates{log: logging.New(&log, hclog.Info, logging.Text), byNode: map[string]certificate{}}
+		certificates.note("a", certificate{fault: c.fault})
+		if got := log.String(); !strings.Contains(got, "[WARN]  "+c.want+": node=a") {
+			t.Errorf("%v: logged %q, want %q", c.fault, got, c.want)
 		}
 	}
 }

@@ -226,10 +226,19 @@ func TestFixes(t *testing.T) {
 	const rights = "give the user that redlockd logs in as the rights in NODES.md"
 	for _, test := range []struct{ got, want string }{
 		{is("down", "connection refused"), "start Redis there"},
-		{is("down", "silent for 5s"), "it is reachable but does not answer: if Redis hangs there"},
+		{is("down", "silent for 5s"), "it is reachable but does not answer in time: find out why"},
 		{is("down", "answers after 83ms, but node_timeout is 50ms: raise node_timeout to at least 250ms on all hosts, or use nodes that are nearer"), ""},
 		{is("down", "no answer to a connection in time: its host is down or hangs, or a firewall drops the packets"), "start its host, or let connections from this host through the firewall"},
-		{is("down", "no answer to the login in time"), "it is reachable but does not answer: if Redis hangs there"},
+		{is("down", "tls: failed to verify certificate: x509: certificate signed by unknown authority"), "ca_file of its tls block"},
+		{is("down", "tls: failed to verify certificate: x509: certificate is valid for redis-a, not redis-c"), "give the node a certificate for the name in its address"},
+		{is("down", "tls: failed to verify certificate: x509: cannot validate certificate for 10.0.0.1 because it doesn't contain any IP SANs"), "give the node a certificate with this IP address"},
+		{is("down", "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time …"), "renew the certificate of the node"},
+		{is("down", "remote error: tls: certificate required"), "the node wants a certificate of redlockd"},
+		{is("down", "remote error: tls: expired certificate"), "renew the certificate of redlockd"},
+		{is("down", "remote error: tls: unknown certificate authority"), "tls-ca-cert-file in the node's redis.conf"},
+		{is("down", "no answer to the TLS handshake in time: it hangs, or does not speak TLS there (tls-port in its redis.conf)"), "let its address lead to the port for TLS"},
+		{is("down", "a file of its tls block cannot be used: open ca.pem: no such file"), "correct the files of its tls block"},
+		{is("down", "no answer to the login in time"), "it is reachable but does not answer in time: find out why"},
 		{is("quarantined", "it was restarted"), "time does not end it"},
 		{nodeFix(client.Node{State: "quarantined", Left: time.Second}), "wait (redlock status shows how long); redlock admit is unsafe"},
 		{is("down", "the name in its address cannot be resolved: correct it, or the DNS of this host"), ""},
@@ -373,6 +382,20 @@ func TestSocketRemoved(t *testing.T) {
 	l.Close()
 	if got := checkSocket(path)[0]; !strings.HasPrefix(got.text, "there is no socket") {
 		t.Errorf("without a listener: found %+v", got)
+	}
+}
+
+// The round trip of a node that is down says nothing about its latency, and is not "ok".
+func TestLatencyOfNodesThatAreDown(t *testing.T) {
+	p := snapshot{hello: client.Hello{NodeTimeout: 50 * time.Millisecond}, status: &client.Status{Nodes: []client.Node{
+		{Name: "a", State: "down", RTT: 87 * time.Millisecond}, {Name: "b", State: "down", RTT: 3 * time.Millisecond},
+	}}}
+	if got := p.checkLatency(); len(got) > 0 {
+		t.Errorf("all nodes are down: got %+v, want nothing", got)
+	}
+	p.status.Nodes[1].State = "ready"
+	if got := p.checkLatency(); len(got) != 1 || got[0].result != OK || !strings.Contains(got[0].text, "up to 3ms of 50ms") {
+		t.Errorf("one node is ready: got %+v, want its latency alone", got)
 	}
 }
 

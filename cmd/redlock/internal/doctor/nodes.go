@@ -112,6 +112,20 @@ func (p *snapshot) checkPersistence() []Finding {
 	return []Finding{{"persistence", OK, strings.Join(names, ", ") + ": no persistence: a restart costs a quarantine, and a restart of all nodes at once loses all locks (Persistence in NODES.md)", ""}}
 }
 
+// tlsFixes are the fixes for words of Go's and OpenSSL's errors about certificates.
+var tlsFixes = []struct{ words, fix string }{
+	{"unknown authority", "ca_file of its tls block must have the authority that signed the certificate of the node"},
+	{"certificate is valid for", "give the node a certificate for the name in its address, or set server_name of its tls block to a name in its certificate"},
+	{"doesn't contain any IP SANs", "give the node a certificate with this IP address, or set server_name of its tls block to a name in its certificate"},
+	{"not valid for any names", "give the node a certificate with a name (subjectAltName)"},
+	{"certificate has expired or is not yet valid", "renew the certificate of the node, or of its authority (tls-cert-file, tls-ca-cert-file in its redis.conf), and check the clock of this host"},
+	{"tls: certificate required", "the node wants a certificate of redlockd (tls-auth-clients): cert_file and key_file in its tls block"},
+	{"tls: expired certificate", "renew the certificate of redlockd: cert_file of its tls block"},
+	{"tls: unknown certificate authority", "tls-ca-cert-file in the node's redis.conf must have the authority that signed redlockd's certificate (cert_file)"},
+	{"no answer to the TLS handshake", "let its address lead to the port for TLS (tls-port in its redis.conf), or remove its tls block"},
+	{"file of its tls block cannot be used", "correct the files of its tls block, or let the user of redlockd read them"},
+}
+
 // nodeFix returns the fix, unless the daemon's reason contains one.
 func nodeFix(n client.Node) string {
 	if slices.ContainsFunc(ownFixes, func(words string) bool { return strings.Contains(n.Reason, words) }) {
@@ -122,11 +136,16 @@ func nodeFix(n client.Node) string {
 			return "give the user that redlockd logs in as the rights in NODES.md (ACL SETUSER), and username and password_file in the config"
 		}
 	}
+	for _, fault := range tlsFixes {
+		if strings.Contains(n.Reason, fault.words) {
+			return fault.fix
+		}
+	}
 	if n.State == "down" && strings.Contains(n.Reason, "no answer to a connection") {
 		return "start its host, or let connections from this host through the firewall"
 	}
 	if n.State == "down" && (strings.Contains(n.Reason, "silent for") || strings.Contains(n.Reason, "no answer")) {
-		return "it is reachable but does not answer: if Redis hangs there (redis-cli --latency, SLOWLOG GET), restart it; otherwise check the network between"
+		return "it is reachable but does not answer in time: find out why (redis-cli --latency, SLOWLOG GET; its disk, if appendfsync is always; the network between); a restart costs a quarantine: do it only if Redis hangs for good"
 	}
 	if needsOtherNodes(n) {
 		after := ""
@@ -219,7 +238,10 @@ func (p *snapshot) checkLatency() (findings []Finding) {
 	most := p.hello.NodeTimeout
 	var slowest time.Duration
 	for _, n := range p.status.Nodes {
-		if slowest = max(slowest, n.RTT); n.RTT > most/2 && n.State != "down" {
+		if n.State == "down" { // its round trip is of an earlier time, and its own finding says more
+			continue
+		}
+		if slowest = max(slowest, n.RTT); n.RTT > most/2 {
 			findings = append(findings, Finding{"latency", Warning,
 				fmt.Sprintf("%s took %v to answer, and after %v (node_timeout) its vote does not count", n.Name, n.RTT, most),
 				"find out what slows it down (redis-cli --latency, SLOWLOG GET), or raise node_timeout"})
