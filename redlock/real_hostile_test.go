@@ -23,6 +23,9 @@ import (
 // says why. Neither memory nor goroutines grow without bound.
 func TestRealHostileNode(t *testing.T) {
 	s := startServers(t, 5)
+	s.eventually("all nodes call waiters", func() bool {
+		return !slices.ContainsFunc(s.q.Status().Nodes, func(n redlock.NodeStatus) bool { return !n.Calls })
+	})
 	m := measure()
 	var all sync.WaitGroup
 	atOnce := make(chan struct{}, 16) // some of them mostly wait

@@ -57,11 +57,11 @@ var allowed = map[string]string{
 	"redlock/internal/redis":           "rueidis",
 	"redlock/internal/redis/redistest": "",
 	"redlock/internal/script":          "redlock/internal/admission redlock/internal/redis",
-	"redlock/redlocktest":              "redlock redlock/internal/script redlock/redlocktest/simredis",
+	"redlock/redlocktest":              "redlock redlock/internal/redis redlock/internal/script redlock/redlocktest/simredis",
 	"redlock/redlocktest/effort":       "",
 	"redlock/redlocktest/planted":      "",
 	"redlock/redlocktest/simredis":     "gopher-lua redlock redlock/internal/script",
-	"redlock/redlocktest/simulation":   "redlock redlock/redlocktest redlock/redlocktest/simredis",
+	"redlock/redlocktest/simulation":   "redlock redlock/internal/redis redlock/redlocktest redlock/redlocktest/simredis",
 	"systemd":                          "go-systemd x/sys",
 }
 

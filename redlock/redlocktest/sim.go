@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
@@ -130,8 +131,9 @@ func (s *Sim) login(ctx context.Context, c *simConn) error {
 	err := c.roundTrip(ctx, &flight{conn: c, alone: true, login: true}, nil)
 	if err != nil {
 		c.Close()
+		return &redis.LoginError{Connect: 1, Err: err}
 	}
-	return err
+	return nil
 }
 
 func (s *Sim) admit(c *simConn) error {

@@ -69,3 +69,10 @@ func ScriptName(c redlock.Command) string {
 	}
 	return simredis.ScriptsBySHA[c[1]].Name
 }
+
+// IsDown reports whether the node refuses connections.
+func (s *Sim) IsDown() bool {
+	s.lock()
+	defer s.mu.Unlock()
+	return s.closed || s.unreachable || s.crashed
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
@@ -31,7 +32,7 @@ func (s *Sim) listen(ctx context.Context, channel string, heard func(message str
 	reply := make([]redlock.Reply, 1)
 	if err := c.Do(ctx, []redlock.Command{{"SUBSCRIBE", channel}}, reply); err != nil || reply[0].Err != nil {
 		c.Close()
-		return nil, cmp.Or(err, reply[0].Err)
+		return nil, &redis.LoginError{Connect: 1, Err: cmp.Or(err, reply[0].Err)}
 	}
 	s.lock()
 	defer s.mu.Unlock()

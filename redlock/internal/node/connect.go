@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
@@ -18,20 +19,61 @@ import (
 // the order first. It kills the old connection by its id, so that the node never executes bytes
 // that are still in transit on it. Then it repeats every unanswered release.
 func (l *Lane) connect(ctx context.Context) (redis.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.timing.handshake)
+	var pulsing sync.WaitGroup
+	defer pulsing.Wait()
+	ctx, cancel := context.WithTimeout(ctx, l.retry.loginLimit())
 	defer cancel()
+	pulsing.Go(func() { l.pulse(ctx) })
 	l.minRoundTrip = minRoundTrip{}
-	conn, err := l.node.Dial(ctx)
-	if err != nil {
+	conn, err := l.dial(ctx)
+	switch {
+	case isAtNode(err):
+		return nil, &atNode{l.dialError(err)}
+	case err != nil:
 		return nil, l.dialError(err)
 	}
 	if err := l.handshake(ctx, conn); err != nil {
 		err = l.handshakeError(l.explainRefusal(ctx, conn, err), conn)
 		conn.Close()
-		return nil, err
+		return nil, &atNode{err}
 	}
 	l.connections.Add(1)
 	return conn, nil
+}
+
+// pulse counts rounds while the lane waits for its node, until ctx ends: see Rounds.
+func (l *Lane) pulse(ctx context.Context) {
+	tick := time.NewTicker(heartbeat / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			l.rounds.Add(1)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// dial connects and logs in. If the node takes long, dial says so, and continues to wait: the node
+// would have to do the same work for the next attempt.
+func (l *Lane) dial(ctx context.Context) (conn redis.Conn, err error) {
+	done := make(chan struct{})
+	go func() { // dial waits for it
+		defer close(done)
+		conn, err = l.node.Dial(redis.WithConnectLimit(ctx, l.timing.connect))
+	}()
+	slow := time.NewTimer(2 * l.timing.connect) // by then the network has connected, or err says that it has not
+	defer slow.Stop()
+	select {
+	case <-done:
+		return conn, err
+	case <-slow.C:
+	}
+	l.failWaiting(errNoLogin)
+	l.settle()
+	<-done
+	return conn, err
 }
 
 // dialError explains a failed log-in.
@@ -69,7 +111,7 @@ func (l *Lane) handshakeError(err error, conn redis.Conn) error {
 	if trip > l.timing.answer {
 		return l.far(trip)
 	}
-	return fmt.Errorf("%w after the login: Redis hangs there", Silence(l.timing.handshake))
+	return fmt.Errorf("%w after the login: Redis hangs there", Silence(l.retry.loginLimit()))
 }
 
 // far returns the error of a node whose answers take longer than node_timeout because of the

@@ -40,7 +40,10 @@ type Lane struct {
 	pingNow          atomic.Bool          // find out as soon as the lane wakes whether the connection has broken
 	admitRequests    chan chan<- struct{} // requests to end the quarantine; the lane signals the channel in it after it tried
 	hostRequests     chan chan<- hosts    // requests for the hosts that use the node; the lane sends them to the channel in it
-	firstAttemptDone chan struct{}        // closed when the first attempt to connect has ended
+	firstAttemptDone chan struct{}        // closed when the first attempt to connect has ended, or takes long
+	settle           func()               // closes firstAttemptDone
+	mayListen        chan struct{}        // of capacity 1: a connection was made
+	loginTook        atomic.Int64         // the time.Duration of the attempt that made the present or last connection
 	rounds           atomic.Uint64        // rounds of the loop
 	connections      atomic.Uint64        // connections that were made
 
@@ -68,6 +71,7 @@ type Lane struct {
 	trip          *roundTrip // the group that is being sent or received
 	alone         roundTrip  // used while no other group is in progress
 	window        window
+	retry         retry
 	minRoundTrip  minRoundTrip
 	notExecuted   []Call          // calls of groups in progress that the node refused with NOSCRIPT: see processReply
 	admitting     chan<- struct{} // a request to end the quarantine
@@ -113,18 +117,16 @@ type fullInfo struct {
 
 // timing holds the limits that follow from node_timeout.
 type timing struct {
-	answer    time.Duration // node_timeout: an answer counts until then
-	silence   time.Duration // a connection that is silent for this long is replaced
-	handshake time.Duration // dial, log in, load the scripts
-	backoff   time.Duration // the longest delay between two attempts to connect
+	answer  time.Duration // node_timeout: an answer counts until then
+	silence time.Duration // a connection that is silent for this long is replaced
+	connect time.Duration // the network makes a connection
 }
 
 func newTiming(nodeTimeout time.Duration) timing {
 	return timing{
-		answer:    nodeTimeout,
-		silence:   max(8*nodeTimeout, 400*time.Millisecond),
-		handshake: max(4*nodeTimeout, 250*time.Millisecond),
-		backoff:   250 * time.Millisecond,
+		answer:  nodeTimeout,
+		silence: max(8*nodeTimeout, 400*time.Millisecond),
+		connect: max(4*nodeTimeout, 250*time.Millisecond),
 	}
 }
 
@@ -136,9 +138,8 @@ const (
 	heartbeat    = admission.LookInterval // how often TIME, INFO and the epoch are read
 	maxQueue     = 4096                   // calls that may wait for one node, besides releases and urgent calls
 	maxUrgent    = 64                     // urgent calls that may wait
-	firstBackoff = 10 * time.Millisecond
-	pendingGroup = 512         // pending releases sent at once
-	pendingSweep = time.Second // how often expired pending releases are dropped
+	pendingGroup = 512                    // pending releases sent at once
+	pendingSweep = time.Second            // how often expired pending releases are dropped
 )
 
 // Options are the node of a lane, and the parts that it works with.
@@ -189,6 +190,7 @@ func NewLane(o Options) *Lane {
 		admitRequests:    make(chan chan<- struct{}),
 		hostRequests:     make(chan chan<- hosts),
 		firstAttemptDone: make(chan struct{}),
+		mayListen:        make(chan struct{}, 1),
 		state:            Connecting,
 		publishes:        true,
 		reason:           errNotConnected,
@@ -196,6 +198,7 @@ func NewLane(o Options) *Lane {
 		member:           o.Admission.Member(o.Index),
 	}
 	l.trip = &l.alone
+	l.settle = sync.OnceFunc(func() { close(l.firstAttemptDone) })
 	return l
 }
 
@@ -292,44 +295,42 @@ func (c *Call) answer(node int, replies []redis.Reply, failure *Error) {
 
 // Run connects, serves and reconnects until ctx ends.
 func (l *Lane) Run(ctx context.Context) {
-	backoff, flaky := firstBackoff, firstBackoff
-	settle := sync.OnceFunc(func() { close(l.firstAttemptDone) })
-	defer settle()
+	jitter := func(n time.Duration) time.Duration { return l.hooks.Jitter(l.node.Name, n) }
+	defer l.settle()
 	for ctx.Err() == nil {
+		began := l.clock()
 		conn, err := l.connect(ctx)
+		since := l.clock()
 		l.rounds.Add(1)
 		if err != nil {
 			l.failWaiting(err)
-			settle()
-			pause(ctx, backoff/2+l.hooks.Jitter(l.node.Name, backoff/2+1))
-			backoff = min(2*backoff, l.timing.backoff)
+			l.settle()
+			l.pause(ctx, l.retry.failed(err, jitter))
 			continue
 		}
-		backoff = firstBackoff
-		settle()
-		since := l.clock()
+		l.settle()
+		l.loginTook.Store(int64(since - began))
+		l.letListen()
 		err = l.serve(ctx, conn)
 		l.session.mustProbe = errors.As(err, new(Silence))
 		l.failWaiting(err)
-		flaky = l.pauseAfterBreak(ctx, flaky, l.clock()-since)
+		l.pause(ctx, l.retry.broke(l.clock()-since, jitter))
 	}
 }
 
-// pauseAfterBreak waits before a reconnect to a node whose connections repeatedly break soon,
-// because a log-in costs more than a ballot. The first broken connection is replaced at once. It
-// returns the next delay.
-func (l *Lane) pauseAfterBreak(ctx context.Context, flaky, lasted time.Duration) time.Duration {
-	if lasted >= heartbeat {
-		return firstBackoff
+// pause waits for d or until ctx ends. It counts rounds meanwhile: see Rounds.
+func (l *Lane) pause(ctx context.Context, d time.Duration) {
+	for ; d > 0 && ctx.Err() == nil; d -= heartbeat / 2 {
+		pause(ctx, min(d, heartbeat/2))
+		l.rounds.Add(1)
 	}
-	if flaky > firstBackoff {
-		pause(ctx, flaky/2+l.hooks.Jitter(l.node.Name, flaky/2+1))
-	}
-	return min(2*flaky, l.timing.backoff)
 }
 
 // pause waits for d or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
+	if d == 0 {
+		return
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -127,6 +127,22 @@ func logIn(ctx context.Context, o Options, clientName string) (rueidis.Client, *
 	return client, guarded, nil
 }
 
+type connectLimit struct{}
+
+// WithConnectLimit returns a context for Dial and Listen that also bounds how long the network may
+// take to connect.
+func WithConnectLimit(ctx context.Context, limit time.Duration) context.Context {
+	return context.WithValue(ctx, connectLimit{}, limit)
+}
+
+// Connecting returns the context in which the network must connect.
+func Connecting(ctx context.Context) (context.Context, context.CancelFunc) {
+	if limit, ok := ctx.Value(connectLimit{}).(time.Duration); ok {
+		return context.WithTimeout(ctx, limit)
+	}
+	return context.WithCancel(ctx)
+}
+
 // connect connects, with TLS if it is configured. took is how long the network took to connect: about
 // a round trip; 0: it did not.
 func (o *Options) connect(ctx context.Context) (conn net.Conn, took time.Duration, err error) {
@@ -148,7 +164,9 @@ func (o *Options) connect(ctx context.Context) (conn net.Conn, took time.Duratio
 		}
 	}
 	began := time.Now() // the files may be read slowly
-	if conn, err = dial(ctx); err != nil {
+	connecting, connected := Connecting(ctx)
+	conn, err = dial(connecting)
+	if connected(); err != nil {
 		return nil, 0, err
 	}
 	took = max(time.Since(began), 1)

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// LoginError means that the node did not answer the log-in in time.
+// LoginError means that the log-in failed.
 type LoginError struct {
 	Connect time.Duration // how long the network took to connect: about a round trip; 0: it did not
 	Err     error
@@ -28,12 +28,15 @@ var errNoHandshake = errors.New("no answer to the TLS handshake in time: it hang
 
 // explain explains an error of the log-in. isSilent means that the node has connected, but has not
 // answered a single byte.
-func (o *Options) explain(ctx context.Context, err error, conn *guardedConn, isSilent bool) error {
-	err = driverError(err, conn.password)
+func (o *Options) explain(ctx context.Context, err error, conn *guardedConn, isSilent bool) *LoginError {
+	return &LoginError{Connect: conn.connectTime, Err: o.explanation(ctx, driverError(err, conn.password), isSilent)}
+}
+
+func (o *Options) explanation(ctx context.Context, err error, isSilent bool) error {
 	isOver := ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) // the network can notice the deadline first
 	switch {
 	case isOver && !errors.Is(err, errNoHandshake): // the other errors only report that we closed the connection
-		return &LoginError{Connect: conn.connectTime, Err: cmp.Or(context.Cause(ctx), context.DeadlineExceeded)}
+		return cmp.Or(context.Cause(ctx), context.DeadlineExceeded)
 	case !hasHungUp(err) || !isSilent:
 		return explainHangUp(withAdvice(err))
 	case o.TLS == nil && !strings.HasPrefix(o.Address, "unix:"):

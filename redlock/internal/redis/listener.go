@@ -35,7 +35,7 @@ func listenRedis(ctx context.Context, o Options, channel string, heard func(mess
 	if err != nil {
 		close(l.broken)
 		l.Close()
-		return nil, driverError(err, conn.password)
+		return nil, &LoginError{Connect: conn.connectTime, Err: driverError(err, conn.password)}
 	}
 	go l.watch(watching) // it ends with the connection; Close waits for it
 	return l, nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
@@ -348,8 +349,10 @@ func (l *link) redlockNode() redlock.Node {
 	return node
 }
 
-// loseMessage waits for the end of ctx, as the sender of a lost message does.
+// loseMessage waits until the network should have connected, as the sender of a lost message does.
 func loseMessage(ctx context.Context) error {
+	ctx, cancel := redis.Connecting(ctx)
+	defer cancel()
 	<-ctx.Done()
 	return ctx.Err()
 }
