@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"strings"
 	"time"
 )
@@ -35,12 +34,7 @@ func (f *injector) changeNodes(int) (restarted int, err error) {
 	}
 	if !c.joint {
 		both := func() bool { return roll(w.nodes, nil, others) }
-		if c.fewer {
-			for i := range others { // as an operator does before a node that has left joins again
-				if !f.until(func() bool { return f.forgetChange(i) == nil }) {
-					return restarted, nil
-				}
-			}
+		if c.fewer { // nodes that left join again, with the state that they had
 			both = func() bool { return roll(w.nodes, others, nil) }
 		}
 		if !both() {
@@ -69,13 +63,6 @@ func (f *injector) changeNodes(int) (restarted int, err error) {
 	}
 	c.joint, c.fewer = false, !c.fewer
 	return restarted, nil
-}
-
-// forgetChange removes what a node, which no daemon uses, has of the change in which it left.
-func (f *injector) forgetChange(node int) error {
-	db := f.redis(node)
-	defer db.Close()
-	return db.HDel(context.Background(), "redlockd:node", "epoch").Err()
 }
 
 // ask returns the answer of a daemon; "": it was stopped or restarted.
