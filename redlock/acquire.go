@@ -130,7 +130,9 @@ func (a *acquisition) attempt(ctx context.Context, start time.Duration) (lease *
 	a.pending = nil
 	if at == nil {
 		at = a.q.newAttempt(a.r, &a.target, start)
-		at.entry = a.entry
+		if !a.q.waiters.HasQuit() {
+			at.entry = a.entry
+		}
 		at.begin()
 	}
 	a.entered = at.entry != nil
@@ -142,7 +144,7 @@ func (a *acquisition) attempt(ctx context.Context, start time.Duration) (lease *
 		return lease, nil
 	}
 	a.waited = a.waited || errors.Is(err, ErrHeld)
-	if held, isHeld := errors.AsType[*HeldError](err); isHeld && a.r.Wait != 0 && ctx.Err() == nil && !isClosed(a.r.StopRetrying) {
+	if held, isHeld := errors.AsType[*HeldError](err); isHeld && a.r.Wait != 0 && ctx.Err() == nil && !isClosed(a.r.StopRetrying) && !a.q.waiters.HasQuit() {
 		if blocked := a.target.keyAt(held.blocked); a.entry == nil {
 			a.enter()
 			a.entry.queues = []string{blocked}

@@ -77,6 +77,7 @@ var plantedBugs = []plantedBug{
 	{name: "END_WAIT is ignored", variant: simredis.EndWaitIgnored, scene: simulation.Crowd, checks: "entry called", rare: true},
 	{name: "tickets are ignored", variant: simredis.TicketsIgnored, scene: simulation.Crowd, checks: "overtaken", rare: true},
 	{name: "dead hosts are called", variant: simredis.DeadHostCalled, scene: simulation.Crowd, checks: "called", rare: true},
+	{name: "only the next waiter is told when to ask", variant: simredis.OnlyNextTold, scene: simulation.Crowd, checks: "idle", rare: true},
 	{name: "called twice for one turn", variant: simredis.CalledTwice, scene: simulation.Crowd, checks: "twice", rare: true},
 	{name: "foreign client beside readers", variant: simredis.HideKind, checks: "exclusion"},
 	{name: "released lease adopted", table: simulation.AdoptReleased, checks: "adoption debris exclusion liveness"},

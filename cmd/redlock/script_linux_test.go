@@ -159,8 +159,8 @@ func TestScriptLoses(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	p := startScript(t, "sh", socket, `
-redlock lock -t 2s --beat 1s job && redlock beat job && echo beaten
-while redlock extend job 2>/dev/null; do :; done
+redlock lock -t 10s --beat 5s job && redlock beat job && echo beaten
+while redlock extend job 2>/dev/null; do sleep 0.1; done
 redlock beat job; echo "$?"; redlock check job; echo "$?"; redlock unlock job; echo "$?"
 redlock lock job; echo "$?"`)
 	p.ExpectLine("beaten")

@@ -2,11 +2,12 @@
 // redis-servers and the daemon on this machine. Every contender uses the same five nodes, in short
 // alternating slices. It prints one table, and the targets with their results.
 //
-//	go run .            # everything but the last two, a quarter of an hour or so
+//	go run .            # everything but the last three, a quarter of an hour or so
 //	go run . -quick     # a look, about five minutes
 //	go run . -only distinct,one -rounds 9
 //	go run . -only contended,hosts,readers,foreign # what waits for a lock, five minutes
 //	go run . -rtt 2ms   # over a network of 2 ms, ten minutes
+//	go run . -only cost # how long one call keeps a node busy, five minutes
 //	go run . -only fleet # up to 50 hosts that want one lock, half an hour
 //
 // It needs Linux (it reads /proc) and redis-server in the PATH. It ends by itself, and ends its
@@ -111,7 +112,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.BoolVar(&quick, "quick", false, "short slices, two rounds, 20 s of held leases (other flags still count)")
-	fs.StringVar(&only, "only", "", "`parts` to run, comma-separated: "+strings.Join(partNames, ", ")+" (default: all but the last two)")
+	fs.StringVar(&only, "only", "", "`parts` to run, comma-separated: "+strings.Join(partNames, ", ")+" (default: all but the last three)")
 	fs.IntVar(&o.rounds, "rounds", 5, "rounds; in each one every contender has one slice")
 	fs.DurationVar(&o.slice, "slice", 2*time.Second, "length of a slice")
 	fs.BoolVar(&o.hung, "hung", true, "measure with one node hung, too")
@@ -120,7 +121,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	fs.Float64Var(&o.share, "share", 0.1, "share of these leases that the peers are measured with")
 	fs.IntVar(&o.conns, "conns", 10_000, "idle connections")
 	fs.StringVar(&o.daemon, "daemon", "", "redlockd `binary`; built from this checkout if not given")
-	fs.StringVar(&o.before, "before", "", "an earlier redlockd `binary`, measured side by side with the other (parts one, distinct, same, contended, fleet and network)")
+	fs.StringVar(&o.before, "before", "", "an earlier redlockd `binary`, measured side by side with the other (parts one, distinct, same, contended, cost, fleet and network)")
 	fs.DurationVar(&o.rtt, "rtt", 0, "round `trip` of a network between everybody and the nodes: measures part network, and nothing else")
 	fs.StringVar(&rows, "rows", "", "rows of a part to measure, comma-`separated`; of part network: "+strings.Join(networkRowNames(), ", ")+"; of part fleet: "+strings.Join(fleetRowNames, ", "))
 	fs.StringVar(&hosts, "hosts", "", "`numbers` of hosts in part fleet, comma-separated (default 1,2,5,10,20,30,50)")

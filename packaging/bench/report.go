@@ -27,6 +27,7 @@ type report struct {
 	NetworkRows []networkRow    `json:"network_rows,omitempty"`
 
 	Fleet *fleetReport `json:"fleet,omitempty"`
+	Cost  []costRow    `json:"cost,omitempty"`
 
 	Targets []target `json:"targets"`
 }

@@ -88,8 +88,8 @@ func overlap(holds []*hold, excused excuses) string {
 			}
 		}
 		open = append(open, one)
-		if one.Mode == slots && len(open) > slotCount {
-			return fmt.Sprintf("%d holders of %d slots: %v", len(open), slotCount, open)
+		if one.Mode == slots && len(open) > slotsOf(one.Names[0]) {
+			return fmt.Sprintf("%d holders of %d slots: %v", len(open), slotsOf(one.Names[0]), open)
 		}
 	}
 	return ""

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -189,14 +190,24 @@ func (w *worker) choose() ([]string, mode) {
 		return []string{one('r')}, shared
 	case n < 88:
 		return []string{one('r')}, exclusive
-	case n < 94:
+	case n < 92:
 		return []string{one('s')}, slots
+	case n < 94:
+		return []string{one(largeKind)}, slots
 	default:
-		first, second := one('x'), one('x')
-		if first == second {
-			return []string{first}, exclusive
+		most := 2
+		if w.random.IntN(8) == 0 {
+			most = manyNames
 		}
-		return []string{first, second}, exclusive
+		names := []string{one('x')}
+		for len(names) < most {
+			next := one('x')
+			if slices.Contains(names, next) {
+				break
+			}
+			names = append(names, next)
+		}
+		return names, exclusive
 	}
 }
 
@@ -296,7 +307,7 @@ func (s *session) lock(names []string, m mode, wait, ttl time.Duration) (*hold, 
 	case shared:
 		options = " mode=shared"
 	case slots:
-		options = fmt.Sprintf(" slots=%d", slotCount)
+		options = fmt.Sprintf(" slots=%d", slotsOf(names[0]))
 	}
 	h := &hold{Names: names, Mode: m, Asked: now()}
 	answer, err := s.askWithin(wait+lateBound, nil, "LOCK %s wait=%d ttl=%d%s", strings.Join(names, ","), wait.Milliseconds(), ttl.Milliseconds(), options)

@@ -30,10 +30,23 @@ type mode string
 const (
 	exclusive mode = "exclusive"
 	shared    mode = "shared"
-	slots     mode = "slots" // for slotCount holders at a time
+	slots     mode = "slots" // for slotsOf holders at a time
 )
 
-const slotCount = 2
+const (
+	slotCount  = 2
+	largeKind  = 'l'  // names of semaphores with largeCount slots begin with it
+	largeCount = 1000 // the most that a daemon allows
+	manyNames  = 20   // how many names a LOCK of many has at most
+)
+
+// slotsOf returns the number of slots of a semaphore.
+func slotsOf(name string) int {
+	if rune(name[0]) == largeKind {
+		return largeCount
+	}
+	return slotCount
+}
 
 // A hold is one grant as its client saw it.
 type hold struct {

@@ -1,7 +1,7 @@
 // Tests with the daemon for tests, which is tested by them, too.
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { mock, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { inspect } from 'node:util'
 
@@ -133,10 +133,4 @@ test('a release that a daemon which hangs does not answer', async (t) => {
   await lease.release({ wait: 0 })
   daemon.wake()
   await c.using('a', async () => {})
-})
-
-test('fake timers', { skip: !('timers' in mock) && 'mock.timers needs Node 20' }, async (t) => {
-  const { c } = await start(t)
-  t.mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'setImmediate'] })
-  await c.using('a', { wait: 1000 }, async () => {})
 })

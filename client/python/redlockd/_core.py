@@ -163,7 +163,7 @@ class Handle:
     @property
     def cause(self) -> Optional[wire.Error]:
         """Why it ended; None while it is held."""
-        return Released(f'lease "{self.name}"', "released") if self._released else self._state.cause
+        return wire.NotHeld(f'lease "{self.name}"', "not held: it is already released") if self._released else self._state.cause
 
     def remaining(self) -> float:
         """Returns for how many seconds the lease is certainly held, unless it is extended."""
@@ -200,7 +200,7 @@ class Handle:
         if cause is None:
             state = f"held, for {self.remaining():.1f} s more unless it is extended"
         else:
-            state = "released" if isinstance(cause, Released) else "lost"
+            state = "released" if self._released else "lost"
         return f"<{type(self).__module__}.Lease {self.name!r} fence={self.fence} {state}>"
 
 

@@ -105,6 +105,7 @@ class Thread:
         self._over = False  # the thread has ended, or will read no more requests
         self.ended = Event()
         self._close_at: Optional[float] = None  # when the wait for releases in flight ends
+        self._dropped = False  # no client and no lease refers to this thread
         self._socket: Optional[socket.socket] = None
         self._write_at = 0.0  # no write is tried before
         self._told: Deque[Tuple[Any, ...]] = deque()  # to be logged
@@ -148,14 +149,10 @@ class Thread:
         self.ended.wait()
 
     def drop(self) -> None:
-        """Ends the thread, because its client is no longer used. Leases that were not released stay."""
-
-        def end() -> None:
-            if not self.core.leases:
-                self._begin_close()
-
+        """Ends the thread, because its client is no longer used. Leases that were not released stay, and
+        then the thread ends after the last one."""
         if self._pipes:  # else it was never used
-            self.do(end)
+            self.do(functools.partial(setattr, self, "_dropped", True))
 
     # --- the thread
 
@@ -184,6 +181,8 @@ class Thread:
         core = self.core
         core.run_timers()
         self._run_requests()
+        if self._dropped and not core.leases:
+            self._begin_close()
         if self._close_at is not None and (self._close_at <= _wire.clock() or not core.is_releasing()):
             core.close()
         if core.closed:

@@ -385,6 +385,12 @@ class Ends(WithClient):
             thread = client._thread
             del client
             self.assertTrue(thread.ended.wait(20))
+        client = redlockd.Client()
+        with self.assertWarns(ResourceWarning):
+            client.lock(self.name, wait=10, max=0.3).acquire()
+        thread = client._thread
+        del client
+        self.assertTrue(thread.ended.wait(20))  # after the lease has ended
         del thread
         self.assertEqual(len(os.listdir("/proc/self/fd")), files)
 

@@ -76,6 +76,13 @@ func (b *Waiters) showsHost() bool {
 	return len(b.waiting) > 0 && !b.quit
 }
 
+// HasQuit reports whether Quit was called: then no request may enter the queues any more.
+func (b *Waiters) HasQuit() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.quit
+}
+
 // Quit makes the lanes no longer tell the nodes that this process lives. It returns the key that says
 // so there, which has the value HostAlive.
 func (b *Waiters) Quit() (key string) {

@@ -38,6 +38,7 @@ const (
 	DeadHostCalled     Variant = "hosts that are gone are called"
 	ReenterIgnored     Variant = "a client that gives up its votes loses its place"
 	NextNotTold        Variant = "the next waiter is not told when a turn ends"
+	OnlyNextTold       Variant = "one more waiter than those called is told when to ask"
 	CalledTwice        Variant = "a waiter is called again during its turn"
 )
 
@@ -105,6 +106,7 @@ var edits = map[Variant][]edit{
 	DeadHostCalled: {{1, `alive[host] = call('EXISTS', HOST .. host) == 1`, `alive[host] = true`}},
 	ReenterIgnored: {{1, `local function reenter(key, arg) return waiters().enter(key, args[arg], args[arg + 1]) end`, `local function reenter() return 0 end`}},
 	NextNotTold:    {{1, `tellFollowing(key, n, n + ASKING - 1, (till - now) / 1000)`, ``}},
+	OnlyNextTold:   {{1, `tellFollowing(key, n, n + ASKING - 1, (till - now) / 1000)`, `tellFollowing(key, n, n, (till - now) / 1000)`}},
 	CalledTwice:    {{1, `if given or i > 1 then`, `if true then`}},
 	CountHolders: {{1, `if there.err or not there[1] or there[1] == token then`, `if call('ZCOUNT', key .. '\0m', '-inf', '+inf') < slots then
       return nil

@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
@@ -10,7 +11,8 @@ import (
 
 // Crowd has many hosts that want one lock all the time. Faults make messages late, lose calls
 // of waiters, and stop or kill hosts. Between the faults, no lock may be free for longer than
-// longestIdle while clients wait for it, and its grants have an order: see Quiet.
+// longestIdle while clients wait for it, and its grants have an order: see Quiet. While the first
+// hosts in the queue are dead, or all hosts are replaced, it may be free for whileOthersDie.
 var Crowd = &Scene{Name: "a crowd of waiters", hosts: 7, nodes: 5, observed: true, play: (*world).crowd}
 
 const (
@@ -124,6 +126,8 @@ var crowdFaults = []crowdFault{
 	{"listeners cut", missedWithin, (*world).cutAll},
 	{"waiter stopped", crowdTTL + missedWithin, (*world).stopWaiter},
 	{"waiter killed", crowdTTL, (*world).killWaiter},
+	{"head killed", crowdTTL, (*world).killHead},
+	{"all replaced", crowdTTL, (*world).replaceAll},
 }
 
 // missedWithin is how soon waiters ask again after they may have missed a call: see
@@ -195,19 +199,74 @@ func (w *world) killWaiter(random *rand.Rand) {
 	h.start()
 }
 
-// Quiet is a time of a crowd in which faults have no consequences any more.
+// killHead ends two or three daemons at once: those of the last holder and of the clients that have
+// waited longest. They are dead for longer than the nodes take them for alive. The others must have the
+// lock soon.
+func (w *world) killHead(random *rand.Rand) {
+	from, dead := w.record.now(), w.record.head(2+random.IntN(2))
+	for _, h := range dead {
+		h.crash()
+	}
+	time.Sleep(crowdTTL + hostTTL)
+	w.bound(Quiet{From: from, To: w.record.now(), mostIdle: whileOthersDie})
+	for _, h := range dead {
+		h.start()
+	}
+}
+
+// replaceAll replaces each daemon by a new one, one after the other, as a rolling reload does.
+func (w *world) replaceAll(random *rand.Rand) {
+	from := w.record.now()
+	for _, i := range random.Perm(len(w.hosts)) {
+		h := w.hosts[i]
+		q, _ := h.daemon()
+		q.Flush(w.work)
+		h.crash()
+		time.Sleep(between(random, 50*time.Millisecond, 300*time.Millisecond))
+		h.start()
+		time.Sleep(between(random, 200*time.Millisecond, 500*time.Millisecond))
+	}
+	w.bound(Quiet{From: from, To: w.record.now(), mostIdle: whileOthersDie})
+}
+
+// whileOthersDie is how long a lock may be free after the end of a lease while hosts at the head of the
+// queue die or are replaced.
+const whileOthersDie = time.Second
+
+// head returns n hosts: that of the last grant, and those whose clients have waited longest.
+func (r *recorder) head(n int) (hosts []*host) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last := len(r.report.Grants) - 1; last >= 0 {
+		hosts = append(hosts, r.report.Grants[last].Request.host)
+	}
+	for _, q := range r.report.Requests { // in the order in which they began
+		if len(hosts) < n && q.inCrowd && q.waitEnded() == never && !slices.Contains(hosts, q.host) {
+			hosts = append(hosts, q.host)
+		}
+	}
+	return hosts
+}
+
+// Quiet is a time of a crowd in which faults have no consequences any more, or bounded ones.
 type Quiet struct {
 	From, To  time.Duration
-	isOrdered bool // its clients want one exclusive lock, and its hosts know the nodes' clocks
+	mostIdle  time.Duration // how long the lock may be free while clients wait
+	isOrdered bool          // its clients want one exclusive lock, and its hosts know the nodes' clocks
 }
 
 // quiet lets the crowd run without faults.
 func (w *world) quiet(lasts time.Duration, isOrdered bool) {
 	from := w.record.now()
 	time.Sleep(lasts)
+	w.bound(Quiet{from, w.record.now(), longestIdle, isOrdered})
+}
+
+// bound records a time for checkCrowd.
+func (w *world) bound(quiet Quiet) {
 	w.record.mu.Lock()
 	defer w.record.mu.Unlock()
-	w.record.report.Quiet = append(w.record.report.Quiet, Quiet{from, w.record.now(), isOrdered})
+	w.record.report.Quiet = append(w.record.report.Quiet, quiet)
 }
 
 // longestIdle is how long a lock may be free while clients wait for it, and no fault has consequences.
@@ -232,21 +291,21 @@ func (r *Report) checkIdle(quiet Quiet) {
 		if g.At >= quiet.To {
 			break
 		}
-		r.checkFree(free, g.At)
+		r.checkFree(free, g.At, quiet.mostIdle)
 		free = max(free, g.ends())
 	}
-	r.checkFree(free, quiet.To)
+	r.checkFree(free, quiet.To, quiet.mostIdle)
 }
 
 // checkFree checks a time in which no client had a lock.
-func (r *Report) checkFree(from, to time.Duration) {
+func (r *Report) checkFree(from, to, mostIdle time.Duration) {
 	since := to // when a client that still waits at the end began to wait
 	for _, q := range r.Requests {
 		if ended := q.waitEnded(); q.inCrowd && (ended == never || ended >= to) {
 			since = min(since, q.Began)
 		}
 	}
-	if idle := to - max(from, since); idle > longestIdle {
+	if idle := to - max(from, since); idle > mostIdle {
 		r.violate("idle", to, "no client was granted a lock for %v although clients waited and none had one", idle)
 	}
 }

@@ -123,8 +123,12 @@ func (t *turns) lookAtQueues(n *simNode, healthySince []time.Duration) {
 	}
 }
 
-// hostTTL is HOST_TTL of queue.lua.
-const hostTTL = 3500 * time.Millisecond
+// hostTTL is HOST_TTL of queue.lua. mostHostTTL is how long after its end a node takes a daemon for alive
+// at most: the node's clock may be slow, and the last message may be on its way.
+const (
+	hostTTL     = 3500 * time.Millisecond
+	mostHostTTL = hostTTL + hostTTL/100 + nodeTimeout
+)
 
 // called checks that a node, healthy since an instant, calls no waiter that has left, and no host that
 // has been dead for long.
@@ -134,7 +138,7 @@ func (r *recorder) called(n *simNode, number int, healthySince time.Duration) {
 	q, now := r.report.Requests[number], r.now()
 	ended := q.waitEnded()
 	switch {
-	case q.DaemonEnded != never && now-q.DaemonEnded > hostTTL:
+	case q.DaemonEnded != never && now-q.DaemonEnded > mostHostTTL:
 		r.report.violate("called", now, "node %s called request %d of %s, whose daemon had ended (%s)", n.Name(), q.N, q.Lock, instant(q.DaemonEnded))
 	case q.DaemonEnded == never && ended != never && now-max(ended, healthySince) > strayAllowance:
 		r.report.violate("called", now, "node %s called request %d of %s, which waited no longer (%s)", n.Name(), q.N, q.Lock, instant(ended))
