@@ -23,6 +23,7 @@ import (
 type fleet struct {
 	t       *testing.T
 	cluster *redlocktest.Cluster
+	ttl     time.Duration // max_ttl and the lease time
 	hosts   []*host
 	daemons []*process
 	all     sync.WaitGroup
@@ -36,23 +37,32 @@ type fleet struct {
 	faults []string
 }
 
-// changeTTL is max_ttl and the lease time of these tests. A change waits for it twice.
+// changeTTL is max_ttl and the lease time of tests in which no lease may be lost. A change waits for it twice.
 const changeTTL = 30 * time.Second
 
 // startFleet starts n daemons on nodes of which the list names those in use, and their clients.
 func startFleet(t *testing.T, n, nodes int, list string) *fleet {
 	t.Helper()
-	f := &fleet{t: t, cluster: redlocktest.StartRedis(t, nodes), over: make(chan struct{}), grants: map[string]int{}}
+	f := startDaemons(t, n, nodes, changeTTL, list)
+	for i, h := range f.hosts {
+		f.all.Go(func() { f.holds(h, fmt.Sprint("host", i)) })
+		f.all.Go(func() { f.contends(h, fmt.Sprint("host", i)) })
+	}
+	return f
+}
+
+// startDaemons is startFleet without clients.
+func startDaemons(t *testing.T, n, nodes int, ttl time.Duration, list string) *fleet {
+	t.Helper()
+	f := &fleet{t: t, cluster: redlocktest.StartRedis(t, nodes), ttl: ttl, over: make(chan struct{}), grants: map[string]int{}}
 	if err := redlocktest.Admit(t.Context(), f.cluster.Nodes()[:len(list)], "redlock:"); err != nil { // lists begin with a, b, c
 		t.Fatal(err)
 	}
-	for i := range n {
+	for range n {
 		h := newHost(t, f.cluster)
 		f.hosts = append(f.hosts, h)
 		f.configure(h, list, list)
 		f.daemons = append(f.daemons, h.serve())
-		f.all.Go(func() { f.holds(h, fmt.Sprint("host", i)) })
-		f.all.Go(func() { f.contends(h, fmt.Sprint("host", i)) })
 	}
 	t.Cleanup(f.leave)
 	return f
@@ -61,7 +71,7 @@ func startFleet(t *testing.T, n, nodes int, list string) *fleet {
 // configure writes a config with both lists of nodes, which may be equal.
 func (f *fleet) configure(h *host, before, after string) {
 	f.t.Helper()
-	lines := []string{`quorum {`, `node_timeout = "1s"`, fmt.Sprintf(`max_ttl = "%v"`, changeTTL)}
+	lines := []string{`quorum {`, `node_timeout = "1s"`, fmt.Sprintf(`max_ttl = "%v"`, f.ttl)}
 	for _, server := range f.cluster.Servers {
 		name := server.Name()
 		isOld, isNew := strings.Contains(before, name), strings.Contains(after, name)
@@ -69,7 +79,7 @@ func (f *fleet) configure(h *host, before, after string) {
 			lines = append(lines, fmt.Sprintf("node %q {\n address = %q\n joining = %v\n leaving = %v\n}", name, server.Addr(), !isOld, !isNew))
 		}
 	}
-	lines = append(lines, `}`, `lease {`, fmt.Sprintf(`ttl = "%v"`, changeTTL), `}`, `socket {`, fmt.Sprintf("path = %q", h.socket), `}`, ``)
+	lines = append(lines, `}`, `lease {`, fmt.Sprintf(`ttl = "%v"`, f.ttl), `}`, `socket {`, fmt.Sprintf("path = %q", h.socket), `}`, ``)
 	writeFile(f.t, h.config, strings.Join(lines, "\n"))
 }
 
@@ -232,7 +242,7 @@ func (f *fleet) nodes(i int, ask func(*client.Client, context.Context) (*client.
 // until waits for a step of a change, which may take as long as a quarantine.
 func (f *fleet) until(what string, isSo func() bool) {
 	f.t.Helper()
-	for end := time.Now().Add(changeTTL + 4*patience); !isSo(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(f.ttl + 4*patience); !isSo(); time.Sleep(50 * time.Millisecond) {
 		if f.tell(); time.Now().After(end) {
 			change, err := f.nodes(0, (*client.Client).Nodes)
 			f.t.Fatalf("still not: %s: %+v, %v", what, change, err)
