@@ -40,7 +40,7 @@ func PassedConfig(m *systemd.Manager) ([]byte, error) {
 // applyNew makes the daemon use a new config, at once or by a restart in place. If restart is
 // true, the caller must stop serving, and then call replace.
 func (d *daemon) applyNew(ctx context.Context, next *config.Config, o RunOptions) (restart bool) {
-	changed, err := d.Cfg.Changes(next)
+	changed, err := d.Cfg.Changes(next, d.Nodes.IsListReplaced() && d.Held() == 0)
 	if err == nil {
 		err = d.checkLists(ctx, next)
 	}
@@ -59,7 +59,11 @@ func (d *daemon) applyNew(ctx context.Context, next *config.Config, o RunOptions
 		d.Log.Error("config not reloaded: the old one stays in effect", facts...)
 		d.NoteUnreloaded(err)
 	case len(changed) > 0:
-		d.Log.Info("restarting in place: leases, waiters and connections continue", "changes", changed)
+		if d.Cfg.Quorum.SharesList(&next.Quorum) {
+			d.Log.Info("restarting in place: leases, waiters and connections continue", "changes", changed)
+		} else { // the next process cannot use the state file
+			d.Log.Info("restarting in place with other nodes: no lock is held here, and connections end", "changes", changed)
+		}
 		if systemd.ProgramReplaced() {
 			d.Log.Warn("another redlockd is installed, but this version continues", "fix", "systemctl restart redlockd, or start it again by hand")
 		}

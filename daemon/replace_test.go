@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,56 @@ func TestReplaceIsRefused(t *testing.T) {
 	d.Reload <- &next
 	log.Await(t, `the old one stays in effect: error="a restart is needed to change lease: this process cannot replace itself"`)
 	w.Say("CHECK job", granted5)
+}
+
+// A daemon whose list of nodes was replaced takes another list by a reload, but only when it holds no lock,
+// and if the nodes do not refuse that list.
+func TestReplacedListIsReloaded(t *testing.T) {
+	if systemd.MayReplace() != nil {
+		t.Skip("a process cannot replace itself here")
+	}
+	var log daemontest.Log
+	d := &testDaemon{daemontest.New(t, 3, serve, nil)}
+	replaced, ended := errors.New("replaced"), make(chan error, 1)
+	go func() {
+		ended <- Run(t.Context(), d.Cfg, logging.New(&log, hclog.Info, logging.Text), RunOptions{Reload: d.Reload, Replace: func([]systemd.Passed) error { return replaced }})
+	}()
+	log.Await(t, "serving: ")
+	w := d.dial()
+	w.Say("LOCK job ttl=20s", granted5)
+	named := func(names string) *config.Config {
+		next := *d.Cfg
+		next.Quorum.Nodes = slices.Clone(d.Cfg.Quorum.Nodes)
+		for i := range names {
+			next.Quorum.Nodes[i].Name = names[i : i+1]
+		}
+		return &next
+	}
+	const refused = "the list of nodes cannot change at once"
+	d.Reload <- named("xyz")
+	log.AwaitThat(t, "a list that was not replaced stays", func(log string) bool { return strings.Count(log, refused) == 1 })
+
+	server := d.Nodes.Servers[2] // the first node that is committed
+	reply, err := server.Do("HGET", "redlockd:node", "epoch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(reply.Str, ":")
+	parts[4] += ">other>committed"
+	if _, err := server.Do("HSET", "redlockd:node", "epoch", strings.Join(parts, ":")); err != nil {
+		t.Fatal(err)
+	}
+	log.Await(t, "this host's config has the old list")
+	d.Reload <- named("xyz")
+	log.AwaitThat(t, "a lock is held", func(log string) bool { return strings.Count(log, refused) == 2 })
+	w.Say("UNLOCK job", "OK lock=job.*")
+	d.Reload <- named("abx")
+	log.Await(t, "the nodes refuse this config")
+	d.Reload <- named("xyz") // this process knows no node of that list
+	log.Await(t, "restarting in place with other nodes")
+	if err := <-ended; !errors.Is(err, replaced) {
+		t.Errorf("it ended with %v", err)
+	}
 }
 
 func TestCheckMetrics(t *testing.T) {

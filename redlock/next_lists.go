@@ -8,6 +8,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 )
 
+// IsListReplaced reports whether a node refused this process because a change replaced its list of nodes.
+func (q *Quorum) IsListReplaced() bool { return q.admission.IsListReplaced() }
+
 // CheckLists asks the nodes whether this process would get votes with other lists of nodes: the names in
 // the old list of a change and in the new one, or the only list twice. It returns why not. If too few
 // nodes answer, it retries for three seconds.

@@ -331,7 +331,7 @@ func TestPackagedConfigShowsDefaults(t *testing.T) {
 		t.Errorf("got metrics %+v for the example, and %+v by default", got.Metrics, want.Metrics)
 	}
 	got.Path, got.Warnings, got.Metrics = want.Path, want.Warnings, nil
-	if changed, err := want.Changes(got); err != nil || len(changed) > 0 {
+	if changed, err := want.Changes(got, false); err != nil || len(changed) > 0 {
 		t.Errorf("the defaults differ in %q, %v", changed, err)
 	}
 	if got.Limits != want.Limits || got.Log != want.Log {

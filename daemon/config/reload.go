@@ -12,11 +12,12 @@ import (
 // Changes returns what next changes that needs another process: a process can change only log,
 // access, limits and doctor. The content of password and certificate files is read at every
 // connection. If next cannot be used while locks are held, it returns an error that says why.
-func (c *Config) Changes(next *Config) (changed []string, err error) {
+// anyList says that no lock is held, and none can be with this config: the nodes refuse its list.
+func (c *Config) Changes(next *Config, anyList bool) (changed []string, err error) {
 	if c.Quorum.KeyPrefix != next.Quorum.KeyPrefix {
 		return nil, fmt.Errorf("quorum.key_prefix cannot change while locks are held, because they are not found under another one: %s", redlock.ChangeForAll)
 	}
-	if !shareList(c.Quorum.Nodes, next.Quorum.Nodes) {
+	if !anyList && !c.Quorum.SharesList(&next.Quorum) {
 		return nil, errors.New("the list of nodes cannot change at once while locks are held, because a quorum of the old list and one of the new list may share no node: first mark nodes as joining or leaving on all hosts (NODES.md, Changing the nodes)")
 	}
 	for _, fixed := range []struct {
@@ -44,12 +45,12 @@ func (c *Quorum) ListsChange(next *Quorum) (before, after []string, isOther bool
 	return before, after, !slices.Equal(before, namesWithout(c.Nodes, isJoining)) || !slices.Equal(after, namesWithout(c.Nodes, isLeaving))
 }
 
-// shareList reports whether two configs have a list of nodes in common: with joining or leaving nodes,
+// SharesList reports whether two configs have a list of nodes in common: with joining or leaving nodes,
 // a config has the old list and the new one. Then the leases of the one continue with the other.
-func shareList(now, next []Node) bool {
+func (c *Quorum) SharesList(next *Quorum) bool {
 	for _, without := range []func(Node) bool{isJoining, isLeaving} {
 		for _, nextWithout := range []func(Node) bool{isJoining, isLeaving} {
-			if slices.Equal(namesWithout(now, without), namesWithout(next, nextWithout)) {
+			if slices.Equal(namesWithout(c.Nodes, without), namesWithout(next.Nodes, nextWithout)) {
 				return true
 			}
 		}

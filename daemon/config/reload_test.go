@@ -47,12 +47,15 @@ func TestChanges(t *testing.T) {
 	} {
 		next := mustLoad(t, "\n"+nodesSource(3)) // every line number differs
 		c.change(next)
-		changed, err := now.Changes(next)
+		changed, err := now.Changes(next, false)
 		if c.refuse == "" && err != nil || c.refuse != "" && (err == nil || !strings.Contains(err.Error(), c.refuse)) {
 			t.Errorf("%s: got %v, want one with %q", name, err, c.refuse)
 		}
 		if !slices.EqualFunc(changed, c.want, strings.HasPrefix) {
 			t.Errorf("%s: got the changes %q, want %q", name, changed, c.want)
+		}
+		if _, err := now.Changes(next, true); (err != nil) != strings.HasPrefix(c.refuse, "quorum.key_prefix") {
+			t.Errorf("%s: without locks, and with a list that was replaced: %v", name, err)
 		}
 	}
 }

@@ -17,6 +17,8 @@ import (
 // lateTTL is max_ttl while a host is late. Leases may be lost on a busy machine.
 const lateTTL = 5 * time.Second
 
+const lateName = "the late host"
+
 // watch finds two holders of one lock at one instant, by the deadlines of their leases.
 type watch struct {
 	fleet *fleet
@@ -25,10 +27,11 @@ type watch struct {
 	holder string     // of the lock; "": it was released
 	lease  *client.Lease
 	grants map[string]int
+	behind string // the host that must not get the lock; "": all may
 }
 
 // take takes the common lock on a host again and again until the clients end. It holds it for a moment.
-func (w *watch) take(c *client.Client, name string, mayGet bool) {
+func (w *watch) take(c *client.Client, name string) {
 	defer c.Close()
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
@@ -41,7 +44,7 @@ func (w *watch) take(c *client.Client, name string, mayGet bool) {
 		if now := time.Now(); now.Before(l.Deadline()) && w.holder != "" && now.Before(w.lease.Deadline()) {
 			w.fleet.fault("%s gets the lock while %s has it", name, w.holder)
 		}
-		if !mayGet {
+		if name == w.behind {
 			w.fleet.fault("%s gets the lock with its old list", name)
 		}
 		w.holder, w.lease = name, l
@@ -79,7 +82,7 @@ func TestLateHostAndNodesThatJoinAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			together(t)
 			f := startDaemons(t, 3, 4, lateTTL, "abc")
-			w := &watch{fleet: f, grants: map[string]int{}}
+			w := &watch{fleet: f, grants: map[string]int{}, behind: lateName}
 			dial := func(i int) *client.Client {
 				c, err := client.Dial(within(t), f.hosts[i].socket)
 				if err != nil {
@@ -89,7 +92,7 @@ func TestLateHostAndNodesThatJoinAgain(t *testing.T) {
 			}
 			for i := range 2 {
 				c := dial(i)
-				f.all.Go(func() { w.take(c, fmt.Sprint("host", i), true) })
+				f.all.Go(func() { w.take(c, fmt.Sprint("host", i)) })
 			}
 			const late = 2
 			lates := dial(late)
@@ -102,7 +105,7 @@ func TestLateHostAndNodesThatJoinAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.daemons[late].signal(syscall.SIGSTOP)
-			f.all.Go(func() { w.take(lates, "the late host", false) })
+			f.all.Go(func() { w.take(lates, lateName) })
 
 			begin := func(before, after string) {
 				f.reload(0, before, after)
@@ -153,6 +156,11 @@ func TestLateHostAndNodesThatJoinAgain(t *testing.T) {
 			f.daemons[late].signal(syscall.SIGCONT)
 			nodesOfLate("refused again", "refused", "done")
 			w.awaitGrants("host0", "host1")
+			w.mu.Lock()
+			w.behind = ""
+			w.mu.Unlock()
+			f.reload(late, "abcd", "abcd")
+			w.awaitGrants("host0", "host1", lateName)
 			f.leave()
 			f.tell()
 		})

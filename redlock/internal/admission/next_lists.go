@@ -15,6 +15,9 @@ var (
 	ErrUnknown  = errors.New("too few nodes say how far the change of the nodes is: reload redlockd again when they answer; a restart takes this config now, but leases are lost if the nodes then refuse it")
 )
 
+// IsListReplaced reports whether hosts with this host's list get no vote, because of a change of the nodes.
+func (f *Fleet) IsListReplaced() bool { return f.change.isReplaced() }
+
 // ServesLists returns why this host would get too few votes with other lists of nodes, which may be
 // equal: an error above, or the refusal of a node. sources are the nodes that answered. Nodes that are
 // not in this host's present lists are not asked, and no reason.

@@ -54,6 +54,9 @@ func TestServesOtherLists(t *testing.T) {
 		{"a b c", "abc>abd committed,abc>abd committed,abc>abd committed", "abc", "abd", ""},
 		{"a b c", "abc>abd committed,abc>abd committed,abc>abd committed", "abc", "abe", "has the old list"},
 		{"a b c", "abc>abd committed,-,-", "abc", "abe", ""}, // the others may serve it
+		{"a b c", "abc>abd done,abc>abd done,abc>abd committed", "abd", "abd", ""},
+		{"a b c", "abc>abd committed,abc>abd committed,abc>abd committed", "abd", "abd", "not complete on this node"},
+		{"a b c", "abc>d committed,abc>d committed,abc>d committed", "d", "d", ""}, // this host knows no node of that list
 		{"a b d", "abc>abd done,abc>abd done,abc>abd done", "abd", "abe", ""},
 		{"a b c- d+", "abc>abd begun,abc>abd begun,abc>abd begun,abc>abd begun", "abd", "abe", "another change of the nodes is in progress"},
 		{"a b c- d+", "abc>abd begun,abc>abd begun,abc>abd begun,abc>abd begun", "abc", "abe", ""},
