@@ -198,6 +198,7 @@ func NewLane(o Options) *Lane {
 		member:           o.Admission.Member(o.Index),
 	}
 	l.trip = &l.alone
+	l.retry.first = 2 * l.timing.connect
 	l.settle = sync.OnceFunc(func() { close(l.firstAttemptDone) })
 	return l
 }

@@ -12,7 +12,7 @@ import (
 // lane's connection first. If that took long, many hosts connect to the node, and Listen lets them
 // pass.
 func (l *Lane) Listen(ctx context.Context) {
-	var retry retry
+	retry := retry{first: 2 * l.timing.connect}
 	jitter := func(n time.Duration) time.Duration { return l.hooks.Jitter(l.node.Name+" listener", n) }
 	for ctx.Err() == nil {
 		if !l.awaitConnection(ctx) {

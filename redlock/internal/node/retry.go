@@ -13,9 +13,10 @@ import (
 // If it does, the node works for the attempt: a TLS handshake with an RSA-4096 key takes 6 ms of its
 // processor. It does that work even if we have left meanwhile. If all hosts of a large fleet left
 // soon and came back soon, the node would work only for those that have left, and nobody would ever
-// be connected. So an attempt that has reached the node gets seconds. After each failure there, the
-// next attempt gets more time, and comes later, at a random instant.
+// be connected. So after each failure of an attempt that has reached the node, the next one
+// gets more time, and comes later, at a random instant.
 type retry struct {
+	first     time.Duration // how long the first attempt may take: connecting, logging in, and finding out whether the node may vote
 	unreached time.Duration // the last pause after an attempt for which the network did not connect
 	failures  int           // attempts since the last success that reached the node, and failed
 }
@@ -27,12 +28,12 @@ const (
 	firstPause = 250 * time.Millisecond // the longest pause after the first failure at the node
 	maxPause   = 10 * time.Second       // the longest pause after later ones
 
-	firstLogin = 5 * time.Second // for connecting, logging in, and finding out whether the node may vote
-	maxLogin   = 20 * time.Second
+	maxLogin = 20 * time.Second // how long later attempts may take
 )
 
-// loginLimit returns how long the next attempt may take.
-func (r *retry) loginLimit() time.Duration { return doubled(firstLogin, r.failures, maxLogin) }
+// loginLimit returns how long the next attempt may take: four times as long after each failure, because a
+// limit that is too short costs the node a round of handshakes for nothing.
+func (r *retry) loginLimit() time.Duration { return doubled(r.first, 2*r.failures, maxLogin) }
 
 // failed records an attempt that failed, and returns the pause before the next one.
 func (r *retry) failed(err error, jitter func(n time.Duration) time.Duration) time.Duration {

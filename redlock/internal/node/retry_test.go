@@ -9,11 +9,12 @@ import (
 )
 
 // Attempts that did not reach the node follow soon, however often they fail. Failures at the node double
-// the time of the next attempt and the pause before it, up to bounds. A connection that lasted ends that.
+// the pause before the next attempt, and give it four times as long, up to bounds. A connection that lasted ends that.
 func TestRetry(t *testing.T) {
 	longest := func(n time.Duration) time.Duration { return n - 1 }
 	refused, atNode := errors.New("refused"), &atNode{errors.New("it ended the connection")}
-	var r retry
+	const firstLogin = 500 * time.Millisecond
+	r := retry{first: firstLogin}
 	for i := range 20 {
 		if got := r.failed(refused, longest); got > maxUnreached || i > 5 && got != maxUnreached {
 			t.Errorf("pause %d after a failure to reach the node is %v, want %v at most", i, got, maxUnreached)
@@ -23,7 +24,7 @@ func TestRetry(t *testing.T) {
 		t.Errorf("the node was never reached: an attempt gets %v, want %v", got, firstLogin)
 	}
 	for i, want := range []struct{ pause, limit time.Duration }{
-		{250 * time.Millisecond, 10 * time.Second}, {500 * time.Millisecond, 20 * time.Second}, {time.Second, 20 * time.Second}, {2 * time.Second, 20 * time.Second},
+		{250 * time.Millisecond, 2 * time.Second}, {500 * time.Millisecond, 8 * time.Second}, {time.Second, 20 * time.Second}, {2 * time.Second, 20 * time.Second},
 		{4 * time.Second, 20 * time.Second}, {8 * time.Second, 20 * time.Second}, {10 * time.Second, 20 * time.Second}, {10 * time.Second, 20 * time.Second},
 	} {
 		if got := r.failed(atNode, longest); got != want.pause || r.loginLimit() != want.limit {

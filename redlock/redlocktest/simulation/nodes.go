@@ -27,9 +27,8 @@ type StrayToken struct {
 
 // strayAllowance is how long a released token may stay on a node after all faults have ended. The
 // daemon must give up an unresponsive connection (400 ms), or an attempt to connect whose messages
-// were lost after the first (5 s, 10 s after a second failure). Then it connects again after a pause
-// (250 ms, 500 ms).
-const strayAllowance = 11 * time.Second
+// were lost (500 ms, 2 s after a failure). Then it connects again after a pause (250 ms, 500 ms).
+const strayAllowance = 3 * time.Second
 
 // lookAtNodes records the tokens that nodes hold for no client.
 func (w *world) lookAtNodes() {
