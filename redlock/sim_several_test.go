@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -55,6 +56,48 @@ func TestHundredNamesAreHandedOver(t *testing.T) {
 		}
 		l.BeginRelease()
 	})
+}
+
+// A client of another library holds one of a hundred names. A request for all of them is refused because of
+// it, or waits in the queue of that name, and takes none of the others. Guards FirstBlocked in ballot.go.
+func TestHundredNamesOneOfAForeignClient(t *testing.T) {
+	for _, held := range []string{"n1", "n50", "n99"} {
+		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+			for _, sim := range f.sims[:3] {
+				sim.Do("SET", "redlock:"+held, "of another library", "PX", "3600000")
+			}
+			r := redlock.Request{Names: namesOf(100), TTL: keptLong, Keep: true}
+			_, err := f.q.Acquire(t.Context(), r)
+			wantErr(t, "a request that does not wait", err, redlock.ErrHeld)
+			var refused *redlock.HeldError
+			want(t, "the error is about a holder", errors.As(err, &refused), true)
+			want(t, "the holder is known", refused.Holder.Known(), false)
+			wantWithin(t, "time that the foreign lock has", refused.TTL, 59*time.Minute, time.Hour)
+			time.Sleep(100 * ms) // votes are on their way back
+			f.wantNoKeysBut("a:redlock:"+held, "b:redlock:"+held, "c:redlock:"+held)
+
+			r.Wait = redlock.Forever
+			all := f.wait(other, r)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			for _, sim := range f.sims {
+				want(t, "stands in the queues of", fmt.Sprint(standsIn(sim)), "["+held+"]")
+			}
+			var rest []string
+			for _, name := range namesOf(100) {
+				if name != held {
+					rest = append(rest, name)
+				}
+			}
+			f.release(f.acquire(redlock.Request{Names: rest, TTL: time.Second}))
+			at := f.now()
+			for _, sim := range f.sims[:3] {
+				want(t, "keys that the other library deleted", sim.Do("DEL", "redlock:"+held).Int, 1)
+			}
+			all.wantAfter("release by the other library", at, 0, 250*ms+soonAfter)
+			all.lease.BeginRelease()
+		})
+	}
 }
 
 // A request for several names does not keep others from a name while it waits for another one, whatever
