@@ -133,7 +133,8 @@ func checkSpan(calls []Call, reply *redis.Reply) error {
 	at := 0
 	for i := range calls {
 		for j := range calls[i].Ops {
-			if err := script.CheckReply(&calls[i].Ops[j], calls[i].Op, &reply.Array[at]); err != nil {
+			o, several := &calls[i].Ops[j], j > 0 && calls[i].Ops[j-1].Op == script.AcquireAlso
+			if err := script.CheckReply(o, calls[i].Op, several || o.Op == script.AcquireAlso, &reply.Array[at]); err != nil {
 				return err
 			}
 			at++

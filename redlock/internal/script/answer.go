@@ -12,8 +12,9 @@ import (
 // the question (a server that is no Redis, a proxy that mixes up answers), the node and the
 // connection have failed.
 
-// CheckReply checks the answer to one operation (ballot.lua lists the possible answers).
-func CheckReply(o *Operation, op string, reply *redis.Reply) error {
+// CheckReply checks the answer to one operation (ballot.lua lists the possible answers). several is
+// whether it acquires one of several names.
+func CheckReply(o *Operation, op string, several bool, reply *redis.Reply) error {
 	if len(reply.Array) > 0 && reply.Err == nil {
 		reply.Err = reply.NestedError()
 	}
@@ -27,7 +28,7 @@ func CheckReply(o *Operation, op string, reply *redis.Reply) error {
 		}
 		return checkTaken(op, reply)
 	case Acquire, AcquireAlso, Join:
-		if IsFree(reply) {
+		if several && IsFree(reply) {
 			return nil
 		}
 		return checkTaken(op, reply)
