@@ -60,6 +60,14 @@ var costQueues = map[string]func(p *probe){
 	"10000 of a host that died":  func(p *probe) { p.queue(10_000, "gone", "-") },
 	"10000 of hosts that died":   func(p *probe) { p.queue(10_000, "gone%d", "-") },
 	"a thousand dead, then live": func(p *probe) { p.queue(1000, "gone%d", "-"); p.queue(100, "alive%d", simredis.KindShared) },
+	"63 live, then a thousand dead": func(p *probe) {
+		p.queue(63, "alive", simredis.KindShared)
+		p.queueFrom(63, 1000, "gone%d", simredis.KindShared)
+	},
+	"63 live, then a thousand of a dead host": func(p *probe) {
+		p.queue(63, "alive", simredis.KindShared)
+		p.queueFrom(63, 1000, "gone", simredis.KindShared)
+	},
 	"10000 passed over": func(p *probe) {
 		p.queue(10_000, "alive", "-")
 		p.do("SET", "k\x00t", "1 "+entryOf("alive", "-", longTurn)+" 0", "PX", minute)
@@ -84,9 +92,12 @@ func (p *probe) share(kind string, n int, ttl string) {
 }
 
 // queue makes requests of hosts wait for k. Hosts whose name begins with alive live.
-func (p *probe) queue(n int, host, kind string) {
+func (p *probe) queue(n int, host, kind string) { p.queueFrom(0, n, host, kind) }
+
+// queueFrom makes requests wait with tickets from the given one on.
+func (p *probe) queueFrom(ticket, n int, host, kind string) {
 	entries := []string{"ZADD", "k\x00q"}
-	for i := range n {
+	for i := ticket; i < ticket+n; i++ {
 		id := host
 		if strings.Contains(host, "%") {
 			id = fmt.Sprintf(host, i)

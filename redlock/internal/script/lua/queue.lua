@@ -91,14 +91,16 @@ local function queueOperations(state, now, lastExpiry, isKind)
   end
 
   -- head returns the first entries of hosts that live, and removes those before them. The second
-  -- result is true if there may be more of these than the script may remove.
+  -- result is true if there may be more of these than the script may remove. No entry is read twice:
+  -- behind those of hosts that live there may be many others.
   local function head(key, most)
-    local last = most
+    local list, size = {}, most
     while true do
-      local list, gone = {}, {}
-      local entries = call('ZRANGE', key .. '\0q', 0, last - 1)
+      local gone, entries = {}, call('ZRANGE', key .. '\0q', #list, #list + size - 1)
       for _, entry in ipairs(entries) do
-        if isAlive(parse(entry)) then
+        if #list == most then
+          break
+        elseif isAlive(parse(entry)) then
           list[#list + 1] = entry
         elseif removable > 0 then
           gone[#gone + 1], removable = entry, removable - 1
@@ -107,10 +109,10 @@ local function queueOperations(state, now, lastExpiry, isKind)
       if gone[1] then
         call('ZREM', key .. '\0q', unpack(gone))
       end
-      if #gone == 0 or #list >= most or #entries < last then
-        return list, #list < most and #entries == last
+      if #list == most or #entries < size or removable == 0 then
+        return list, #list < most and #entries == size
       end
-      last = LOOK -- where some are gone, there may be many
+      size = LOOK -- where some are gone, there may be many
     end
   end
 
