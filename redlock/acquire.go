@@ -218,16 +218,16 @@ func (a *acquisition) waitToRetry(ctx context.Context, err error) (again bool) {
 		return a.enterLimiter(ctx)
 	}
 	delay, again := a.policy.next(err, a.q.clock(), a.position())
-	if again && isHeld && !a.entered { // it is in no queue yet
+	if again && isHeld && !a.entered && !a.q.waiters.HasQuit() { // it is in no queue yet
 		delay = 0
 	}
 	return again && a.pause(ctx, delay) && a.enterLimiter(ctx)
 }
 
 // position returns the position of the request in the nodes' queues; 0: a quorum of nodes does not
-// have it, or cannot call it.
+// have it, or cannot call it, or skip this process.
 func (a *acquisition) position() int {
-	if a.entry == nil || !a.q.isCalled() {
+	if a.entry == nil || a.q.waiters.HasQuit() || !a.q.isCalled() {
 		return 0
 	}
 	return a.entry.waiter.Position()

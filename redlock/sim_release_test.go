@@ -359,3 +359,31 @@ func TestFlushedWaitersAreSkipped(t *testing.T) {
 		line[4].wantAfter("release", at, 0, soonAfter)
 	})
 }
+
+// A request of a process that has left the queues asks at random intervals of up to 250 ms, as nobody calls it.
+// Guards acquisition.waitToRetry and position: HasQuit.
+func TestFlushedWaiterAsksSeldom(t *testing.T) {
+	for what, waits := range map[string]bool{"it began before": true, "it begins after": false} {
+		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+			l := f.acquire(exclusive)
+			if !waits {
+				other.Flush(t.Context())
+			}
+			w := f.wait(other, patient)
+			time.Sleep(100 * ms)
+			if waits {
+				other.Flush(t.Context())
+				time.Sleep(redlock.RenewEntry)
+			}
+			before := w.tries()
+			time.Sleep(time.Second)
+			if n := w.tries() - before; n < 3 || n > 30 {
+				t.Errorf("%s: %d attempts in a second, want between 3 and 30", what, n)
+			}
+			at := f.now()
+			f.release(l)
+			w.wantAfter(what+": release", at, 0, 260*ms)
+			w.lease.BeginRelease()
+		})
+	}
+}
