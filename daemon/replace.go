@@ -147,15 +147,15 @@ func (d *daemon) passRest(next *config.Config) error {
 	if d.listener.isOurs {
 		name = ownSocketName
 	}
-	listener, lock, err := d.listener.passed()
-	if err != nil {
-		return err
-	}
 	text, err := systemd.MemoryFile(configName, next.Source)
 	if err != nil {
 		return err
 	}
 	mark, err := state.OpenMark()
+	if err != nil {
+		return err
+	}
+	listener, lock, err := d.listener.passed() // last: from then on a removed socket is not bound again
 	if err != nil {
 		return err
 	}
