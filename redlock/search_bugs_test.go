@@ -44,7 +44,7 @@ var plantedBugs = []plantedBug{
 	{name: "start read after the answers", source: "start read after the answers", checks: "exclusion", rare: true},
 	{name: "drift left out", source: "drift left out", checks: "exclusion", rare: true},
 	{name: "no check of elapsed time", source: "no check of elapsed time", checks: "validity", from: 13},
-	{name: "acquire without not-after", source: "acquire without not-after", checks: "order leftover debris", from: 187},
+	{name: "acquire without not-after", source: "acquire without not-after", checks: "order leftover debris", from: 15},
 	{name: "LOST at the deadline", source: "LOST at the deadline", checks: "loss", from: 3},
 	{name: "release at LOST", source: "release at LOST", checks: "exclusion"},
 	{name: "expired lease extended", source: "expired lease extended", checks: "finality", from: 91},

@@ -15,7 +15,6 @@ const (
 	ReleaseBlindly Variant = "DEL without comparing the token"
 	ExtendSets     Variant = "an extension sets a missing key"
 	ExtendShortens Variant = "an extension may shorten the expiry"
-	IgnoreNotAfter Variant = "a late acquire is executed"
 	IgnoreEpoch    Variant = "the epoch is not compared before a vote"
 	FenceBlindly   Variant = "a fencing token is written back although another token holds the lock"
 	ForceBlindly   Variant = "FORCE deletes a lock that another token holds by now"
@@ -66,7 +65,6 @@ var edits = map[Variant][]edit{
 		{1, `call('PEXPIREAT', each, after(ttl), 'GT')`, `call('PEXPIREAT', each, after(ttl))`},
 		{1, `local done = call('ZADD', key .. '\0m', 'GT', after(ttl), token)`, `local done = call('ZADD', key .. '\0m', after(ttl), token)`},
 	},
-	IgnoreNotAfter: {{1, `if clock > tonumber(args[2]) then`, `if false then`}},
 	IgnoreEpoch: {
 		{2, `elseif known[1] ~= args[1] then`, `elseif false then`},
 		{1, `if not (count and count >= 0 and count <= LIMIT) then`, `count = count or 0
@@ -87,7 +85,7 @@ var edits = map[Variant][]edit{
 	ConfirmForced: {{1, `elseif forced == 1 then`, `elseif false then`}},
 	ExchangeForced: {{1, `local forced = call('EXISTS', FORCED .. redis.sha1hex(old), FORCED .. redis.sha1hex(token))`,
 		`local forced = 0`}},
-	CompareNothing: {{1, `if (seen[1] or '') ~= ARGV[1] or ARGV[5] ~= '' and (seen[2] or '') ~= ARGV[6] then`, `if false then`}},
+	CompareNothing: {{1, `if (seen[1] or '') ~= ARGV[1] or ARGV[5] ~= '' and (seen[2] or '') ~= ARGV[6] or clock`, `if clock`}},
 	HandOverFence: {{1, `elseif held then
         granted = waits > 0 and -1 or 1`, `elseif held then
         replies[i] = counters[fields[record + 2]]`}},
