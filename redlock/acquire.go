@@ -52,6 +52,7 @@ type acquisition struct {
 	waited    bool          // an attempt was refused
 	vain      int           // how often it moved from one queue to another, because another name was held
 	keptSince time.Duration // since when it has kept a name while it waits for another one; 0: it keeps none
+	reserved  time.Duration // for how long it keeps a name next time; 0: it has kept none in vain
 	slotTries int           // attempts for a slot that a node reported as free
 	since     time.Duration // when Acquire began
 	repeated  bool          // it does not wait, and was repeated: see isOutdated
@@ -166,26 +167,29 @@ func (a *acquisition) enter() {
 }
 
 // patientMoves is how often a request for several names goes to another queue before it keeps what it has
-// its turn for, and reservedTurns for how many turns it does.
+// its turn for, and reservedTurns for how many turns it does at first. longestReserved bounds for how long.
 const (
-	patientMoves  = 16
-	reservedTurns = 20
+	patientMoves    = 16
+	reservedTurns   = 20
+	longestReserved = time.Minute
 )
 
 // stand makes a request for several names stand in the queue of the first name that it cannot have, with the
 // same ticket. So nothing is kept for it while it waits. After patientMoves it could go on for ever: its
 // names are never free at the same time. Then it stays in the queues of the names before that one, and its
 // turns are longer. Two such requests do not wait for each other, because the names are sorted. It does so
-// for as long as one of these turns, so that a name is not kept while another one is held for long.
+// for as long as one of these turns, so that a name is not kept while another one is held for long. If that was
+// in vain, it gives the name up, and keeps it for twice as long next time: after one more move.
 func (a *acquisition) stand(blocked string) {
-	e, now, reserved := a.entry, a.q.clock(), reservedTurns*a.q.turn()
+	e, now, reserved := a.entry, a.q.clock(), max(a.reserved, reservedTurns*a.q.turn())
 	before, _ := slices.BinarySearch(e.queues, blocked)
 	keeps, wasPatient := slices.Clone(e.queues[:before]), a.vain < patientMoves
 	switch {
 	case wasPatient:
 		keeps = nil
 	case a.keptSince != 0 && now-a.keptSince > reserved:
-		a.vain, a.keptSince, keeps = 0, 0, nil
+		a.reserved = max(reserved, min(2*reserved, longestReserved))
+		a.vain, a.keptSince, keeps = patientMoves-1, 0, nil
 	case a.keptSince == 0 && len(keeps) > 0:
 		a.keptSince = now
 	}

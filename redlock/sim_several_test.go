@@ -126,9 +126,10 @@ func TestWaiterForSeveralKeepsNoName(t *testing.T) {
 }
 
 // Other hosts take x and y in turn, so that they are never free together. A request for both has them
-// nevertheless, because it keeps x while it waits for y. Guards acquisition.stand: patientMoves.
+// nevertheless, because it keeps x while it waits for y: for longer each time, if y is held for long. Guards
+// acquisition.stand: patientMoves, and that reserved grows.
 func TestWaiterForSeveralIsServed(t *testing.T) {
-	served := func(t *testing.T, options ...func(*redlock.Options)) (after time.Duration) {
+	served := func(t *testing.T, hold, most time.Duration) (after time.Duration) {
 		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 			ctx, stop := context.WithCancel(t.Context())
 			var ended []chan struct{}
@@ -142,7 +143,7 @@ func TestWaiterForSeveralIsServed(t *testing.T) {
 						defer q.Close()
 						for ctx.Err() == nil {
 							if l, err := q.Acquire(ctx, redlock.Request{Name: lock, TTL: keptLong, Keep: true, Wait: redlock.Forever}); err == nil {
-								time.Sleep(20 * ms)
+								time.Sleep(hold)
 								l.BeginRelease()
 							}
 						}
@@ -151,7 +152,7 @@ func TestWaiterForSeveralIsServed(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			at := f.now()
-			limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			limit, cancel := context.WithTimeout(t.Context(), 2*most)
 			both := f.waitIn(limit, other, redlock.Request{Names: []string{"x", "y"}, TTL: keptLong, Wait: redlock.Forever})
 			<-both.done
 			after = both.granted - at
@@ -164,10 +165,11 @@ func TestWaiterForSeveralIsServed(t *testing.T) {
 			for _, done := range ended {
 				<-done
 			}
-		}, options...)
+		})
 		return after
 	}
-	wantWithin(t, "granted after", served(t), 0, 3*time.Second)
+	wantWithin(t, "held for 20 ms: granted after", served(t, 20*ms, 3*time.Second), 0, 3*time.Second)
+	wantWithin(t, "held for 10 s: granted after", served(t, 10*time.Second, 5*time.Minute), 0, 5*time.Minute)
 }
 
 // A request for several names is called for x while y is held, and for y while x is held, until it keeps x
