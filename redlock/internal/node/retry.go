@@ -26,7 +26,7 @@ const (
 	maxUnreached = 250 * time.Millisecond // the longest pause after later ones
 
 	firstPause = 250 * time.Millisecond // the longest pause after the first failure at the node
-	maxPause   = 10 * time.Second       // the longest pause after later ones
+	maxPause   = 5 * time.Second        // the longest pause after later ones
 
 	maxLogin = 20 * time.Second // how long later attempts may take
 )

@@ -25,7 +25,7 @@ func TestRetry(t *testing.T) {
 	}
 	for i, want := range []struct{ pause, limit time.Duration }{
 		{250 * time.Millisecond, 2 * time.Second}, {500 * time.Millisecond, 8 * time.Second}, {time.Second, 20 * time.Second}, {2 * time.Second, 20 * time.Second},
-		{4 * time.Second, 20 * time.Second}, {8 * time.Second, 20 * time.Second}, {10 * time.Second, 20 * time.Second}, {10 * time.Second, 20 * time.Second},
+		{4 * time.Second, 20 * time.Second}, {5 * time.Second, 20 * time.Second}, {5 * time.Second, 20 * time.Second},
 	} {
 		if got := r.failed(atNode, longest); got != want.pause || r.loginLimit() != want.limit {
 			t.Errorf("after failure %d at the node: a pause of %v, then %v for an attempt, want %v and %v", i+1, got, r.loginLimit(), want.pause, want.limit)
