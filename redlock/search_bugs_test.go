@@ -83,7 +83,7 @@ var plantedBugs = []plantedBug{
 	{name: "released lease adopted", table: simulation.AdoptReleased, checks: "adoption debris exclusion liveness"},
 	{name: "expired lease adopted", source: "expired lease adopted", restarts: true, checks: "exclusion finality", from: 18},
 	{name: "attempt noted too late", table: simulation.RecordAttemptLate, checks: "debris", from: 17},
-	{name: "pass window from the answer", source: "pass window from the answer", checks: "window", from: 322},
+	{name: "pass window from the answer", source: "pass window from the answer", checks: "window", from: 68},
 	{name: "pass window not read again", source: "pass window not read again", checks: "window", from: 83},
 	{name: "pass to a client that is gone", source: "pass to a client that is gone", checks: "gone", from: 5},
 	{name: "write-back to the start of the block", source: "write-back to the start of the block", checks: "quorum fence"},
