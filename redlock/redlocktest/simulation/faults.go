@@ -158,6 +158,15 @@ func (f *faults) healthySince(n *simNode) []time.Duration {
 	return since
 }
 
+// connectedSince is healthySince, and the host's lane has been connected.
+func (f *faults) connectedSince(n *simNode) []time.Duration {
+	now, since := f.w.record.now(), f.healthySince(n)
+	for i, h := range f.w.hosts {
+		since[i] = max(since[i], h.links[n.index].connectedSince(now))
+	}
+	return since
+}
+
 // endOf returns when the last fault of a place ended: now, if one is active. The caller holds mu.
 func (f *faults) endOf(place any, now time.Duration) time.Duration {
 	switch t := f.faultCounts[place]; {

@@ -136,7 +136,7 @@ func (w *world) newHost(i int) *host {
 	}
 	for _, n := range w.nodes {
 		h.links = append(h.links, &link{
-			node: n, random: w.plan.stream(streamLink + i<<16 + n.index), listenerRandom: w.plan.stream(streamListener + i<<16 + n.index),
+			node: n, now: w.record.now, random: w.plan.stream(streamLink + i<<16 + n.index), listenerRandom: w.plan.stream(streamListener + i<<16 + n.index),
 		})
 	}
 	return h
@@ -317,6 +317,9 @@ type link struct {
 	losesCalls                  atomic.Bool  // of waiters
 	slower                      atomic.Int64 // time.Duration
 	exact                       atomic.Pointer[exactDelay]
+
+	now         func() time.Duration
+	connectedAt atomic.Int64 // time.Duration, when the lane got its connection; or notConnected
 }
 
 func (l *link) redlockNode() redlock.Node {
@@ -332,6 +335,7 @@ func (l *link) redlockNode() redlock.Node {
 		if err != nil {
 			return nil, err
 		}
+		l.connectedAt.Store(int64(l.now()))
 		return &linkConn{Conn: conn, link: l}, nil
 	}
 	listen := node.Listen
@@ -347,6 +351,17 @@ func (l *link) redlockNode() redlock.Node {
 		})
 	}
 	return node
+}
+
+// notConnected is connectedAt of a link without a connection: a lane waits before it connects again.
+const notConnected = -1
+
+// connectedSince returns since when the lane has its connection; now, if it has none.
+func (l *link) connectedSince(now time.Duration) time.Duration {
+	if at := l.connectedAt.Load(); at != notConnected {
+		return time.Duration(at)
+	}
+	return now
 }
 
 // loseMessage waits until the network should have connected, as the sender of a lost message does.
@@ -388,6 +403,11 @@ func (c *linkConn) Send(ctx context.Context, group []redlock.Command) error {
 	}
 	c.link.node.latency.from(c.link, c.link.random)
 	return c.Conn.Send(ctx, group)
+}
+
+func (c *linkConn) Close() {
+	c.link.connectedAt.Store(notConnected)
+	c.Conn.Close()
 }
 
 // noteSent counts a group, and reports whether it is lost.

@@ -25,10 +25,9 @@ type StrayToken struct {
 	HealthyFor  time.Duration // how long the node and its network had no fault while no client held it
 }
 
-// strayAllowance is how long a released token may stay on a node after all faults have ended. The
-// daemon must give up an unresponsive connection (400 ms), or an attempt to connect whose messages
-// were lost (500 ms, 2 s after a failure). Then it connects again after a pause (250 ms, 500 ms).
-const strayAllowance = 3 * time.Second
+// strayAllowance is how long a released token may stay on a node after all faults have ended and the
+// daemon has connected. The daemon must give up an unresponsive connection first (400 ms).
+const strayAllowance = 950 * time.Millisecond
 
 // lookAtNodes records the tokens that nodes hold for no client.
 func (w *world) lookAtNodes() {
@@ -39,8 +38,9 @@ func (w *world) lookAtNodes() {
 			w.record.admitted(n, loss)
 			w.checkCounters(n, w.copiedAt(n, loss))
 		}
-		w.turns.lookAtQueues(n, healthySince)
-		n.Tokens(func(key, token string) { w.record.see(n, key, token, healthySince) })
+		connectedSince := w.faults.connectedSince(n)
+		w.turns.lookAtQueues(n, connectedSince)
+		n.Tokens(func(key, token string) { w.record.see(n, key, token, connectedSince) })
 	}
 }
 

@@ -70,7 +70,7 @@ func (t *turns) executed(n *simNode, c redlock.Command) {
 		}
 		args = args[argumentsOf[letter]:]
 	}
-	now, healthySince := t.w.record.now(), slices.Max(t.w.faults.healthySince(n))
+	now, healthySince := t.w.record.now(), slices.Max(t.w.faults.connectedSince(n))
 	for _, id := range t.called {
 		number := requestOf(id.entry)
 		t.w.record.called(n, number, healthySince)
