@@ -29,6 +29,7 @@ func TestPageRedisUserForAllKinds(t *testing.T) {
 	one, other := hostWithUser(t, cluster), hostWithUser(t, cluster)
 	awaitReady(t, one, other)
 	useKinds(t, one, other, "")
+	waitForSlot(t, one, other)
 	if _, err := one.Scan(within(t), ""); err != nil {
 		t.Errorf("SCAN: %v", err)
 	}
@@ -145,6 +146,35 @@ func useKinds(t *testing.T, one, other *redlock.Quorum, missing string) {
 	} {
 		useKind(t, name, kind, one, other, missing)
 	}
+}
+
+// waitForSlot lets a client of the other host wait for a slot of which none is free.
+func waitForSlot(t *testing.T, one, other *redlock.Quorum) {
+	t.Helper()
+	full := redlock.Request{Name: "full", Slots: 2}
+	first, second := acquire(t, one, full), acquire(t, one, full)
+	granted := make(chan *redlock.Lease, 1)
+	go func() {
+		l, err := ask(t.Context(), other, full)
+		if err != nil {
+			t.Errorf("a slot: %v", err)
+		}
+		granted <- l
+	}()
+	waitFor(t, "the client waits", func() bool {
+		_, waiters, err := one.WhoWaits(within(t), "full")
+		return err == nil && len(waiters) == 1
+	})
+	release := func(l *redlock.Lease) {
+		if err := l.Release(within(t)); err != nil {
+			t.Errorf("the release of a slot: %v", err)
+		}
+	}
+	release(first)
+	if l := <-granted; l != nil {
+		release(l)
+	}
+	release(second)
 }
 
 // hostWithUser returns a quorum that logs in as the page's user.
