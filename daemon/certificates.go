@@ -88,11 +88,11 @@ func (c *certificates) note(node string, seen certificate) {
 	c.byNode[node] = seen
 	c.mu.Unlock()
 	if warning := seen.warning(now); warning != "" && warning != before {
-		text := "a certificate must be renewed"
 		if invalid, _ := errors.AsType[x509.CertificateInvalidError](seen.fault); seen.fault != nil && invalid.Reason != x509.Expired {
-			text = "a certificate is not accepted"
+			c.log.Warn("a certificate is not accepted", "node", node, "warning", warning)
+		} else {
+			c.log.Warn("a certificate must be renewed", "node", node, "warning", warning)
 		}
-		c.log.Warn(text, "node", node, "warning", warning)
 	}
 }
 

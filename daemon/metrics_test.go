@@ -315,7 +315,7 @@ func TestStatusPageOfADaemon(t *testing.T) {
 		if names {
 			want = 2
 		}
-		if n := strings.Count(text.String(), "<td>page/held</td>"); n != want || !strings.Contains(text.String(), `<dd id="waiters">1</dd>`) {
+		if n := strings.Count(text.String(), ">page/held</td>"); n != want || !strings.Contains(text.String(), `<dd id="waiters">1</dd>`) {
 			t.Errorf("names = %t: the page has the lock %d times, want %d:\n%s", names, n, want, text)
 		}
 		if strings.Contains(text.String(), "secret-note") {

