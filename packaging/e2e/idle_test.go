@@ -53,10 +53,13 @@ func TestRollingReloadLeavesNoLockFree(t *testing.T) {
 	var idle time.Duration
 	var grants int
 	done := make(chan struct{})
-	var workers sync.WaitGroup
+	var workers, served sync.WaitGroup
+	served.Add(len(hosts))
 	for _, h := range hosts {
 		g := h.guest(t)
 		workers.Go(func() {
+			isServed := sync.OnceFunc(served.Done)
+			defer isServed()
 			for {
 				select {
 				case <-done:
@@ -67,6 +70,7 @@ func TestRollingReloadLeavesNoLockFree(t *testing.T) {
 					t.Error("a LOCK was not granted")
 					return
 				}
+				isServed()
 				mu.Lock()
 				if grants++; !released.IsZero() {
 					idle = max(idle, time.Since(released))
@@ -83,6 +87,7 @@ func TestRollingReloadLeavesNoLockFree(t *testing.T) {
 			}
 		})
 	}
+	served.Wait() // a connection that its daemon has not accepted yet does not continue
 	for i, h := range hosts {
 		h.configure(cluster, []string{fmt.Sprintf("max_ttl = %q", fmt.Sprint(31+i, "s"))})
 		h.daemon.signal(syscall.SIGHUP)
