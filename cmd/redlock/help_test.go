@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -92,18 +91,13 @@ func awaitStatus(t *testing.T, socket, what string, isSo func(*client.Status) bo
 		t.Fatal(err)
 	}
 	defer c.Close()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	var status *client.Status
-	for late := time.Now().Add(cmdtest.Timeout); time.Now().Before(late); <-tick.C {
-		if status, err = c.Status(t.Context()); err != nil {
+	cmdtest.Await(t, "a daemon with "+what, func() bool {
+		status, err := c.Status(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
-		if isSo(status) {
-			return
-		}
-	}
-	t.Fatalf("there never was a daemon with %s: %+v", what, status)
+		return isSo(status)
+	})
 }
 
 // desk is the directory in which a test pastes examples. It has the files that they name.

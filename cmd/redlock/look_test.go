@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redlockd/redlockd/client"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/ipc"
@@ -441,6 +442,7 @@ func TestLookAtDaemon(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	p, _ := cmdtest.RunPuppet(t, socket, "--note", "why")
+	awaitStatus(t, socket, "five nodes that are ready", func(status *client.Status) bool { return status.Spare == 2 })
 	for _, test := range []struct {
 		args []string
 		want []string

@@ -105,32 +105,6 @@ func TestKilledBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// While the daemon is stopped, it does not extend the lock. So the lease began before the stop at
-// the latest.
-func TestHungDaemonWhileRunning(t *testing.T) {
-	t.Parallel()
-	const ttl = 16 * time.Second // a twentieth of it is how long a busy machine may delay the kill
-	d, socket := cmdtest.StartDaemon(t)
-	p, _ := cmdtest.RunPuppet(t, socket, "-t", "16s", "--grace", "4s")
-	d.Stop()
-	end := boottime.Exact() + ttl
-	p.ExpectTerminated()
-	p.ReadAll()
-	p.ExpectExit(exit.Lost)
-	left := end - boottime.Exact()
-	t.Logf("the end came %v before the deadline", left)
-	// Not earlier than a twentieth of -t before the deadline, and not after it.
-	if stderr := p.Stderr(); !regexp.MustCompile(`got SIGKILL (800|[1-7]?\d?\d)ms before the deadline`).MatchString(stderr) {
-		t.Errorf("stderr is %q", stderr)
-	}
-	if left <= 0 {
-		t.Errorf("the command ended %v after the deadline", -left)
-	}
-	d.Signal(syscall.SIGCONT)
-	code, _, stderr := cmdtest.Run(t, socket, cmdtest.RunArgs([]string{"-w", "20"}, "true")...)
-	cmdtest.CheckExit(t, code, 0, stderr, "")
-}
-
 // If --grace is shorter than a fifth of the lease time, it does not delay SIGKILL.
 func TestKilledInTimeWithLittleGrace(t *testing.T) {
 	t.Parallel()

@@ -15,25 +15,13 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/client"
-	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
-	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // ExpectNothingHeld waits until no lock is held or awaited. LIST may show a cancelled request for a
 // moment, because another connection sends LIST.
 func ExpectNothingHeld(t *testing.T, socket string) {
 	t.Helper()
-	c := Dial(t, socket)
-	for giveUp := time.Now().Add(Timeout); ; {
-		entries, err := c.List(t.Context())
-		if err == nil && len(entries) == 0 {
-			return
-		}
-		if err != nil || time.Now().After(giveUp) {
-			t.Errorf("what is held or waited for is %+v, %v, want nothing", entries, err)
-			return
-		}
-	}
+	WaitFor(t, Dial(t, socket), "an empty LIST", func(entries []client.Entry) bool { return len(entries) == 0 })
 }
 
 // Timeout is how long a test waits for an event. Only a failing test takes that long.
@@ -126,15 +114,8 @@ func (p *Process) Stderr() string {
 // AwaitStderr waits until the process has written text to stderr.
 func (p *Process) AwaitStderr(text string) {
 	p.t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(Timeout)
-	for !strings.Contains(p.Stderr(), text) {
-		select {
-		case <-tick.C:
-		case <-late:
-			p.t.Fatalf("%v: stderr is %q, want %q in it", p.Cmd.Args, p.Stderr(), text)
-		}
+	if !poll(func() bool { return strings.Contains(p.Stderr(), text) }) {
+		p.t.Fatalf("%v: stderr is %q, want %q in it", p.Cmd.Args, p.Stderr(), text)
 	}
 }
 
@@ -264,21 +245,6 @@ func NewSocket(t *testing.T) string {
 	return filepath.Join(dir, "s")
 }
 
-// EndsBefore waits for the end of a command's last process, and checks that it came before the
-// deadline of the lock.
-func (p *Process) EndsBefore(end time.Duration) {
-	out, err := io.ReadAll(p.lines)
-	left := end - boottime.Exact()
-	p.t.Logf("measured: all over %v before the deadline", left)
-	if err != nil || left <= 0 {
-		p.t.Errorf("all over %v after the deadline: %v; stdout %q", -left, err, out)
-	}
-	err = p.Cmd.Wait()
-	if p.Cmd.ProcessState.ExitCode() != exit.Lost || !strings.Contains(p.Stderr(), "got SIGKILL") {
-		p.t.Errorf("it ended with %v, stderr %q, want exit code 75 and a SIGKILL", err, p.Stderr())
-	}
-}
-
 // ExpectTerminated waits until the puppet has got SIGTERM. The SIGCONT that follows may overtake
 // it.
 func (p *Process) ExpectTerminated() {
@@ -363,25 +329,35 @@ func Dial(t *testing.T, socket string) *client.Client {
 // WaitFor repeats LIST until ok returns true.
 func WaitFor(t *testing.T, c *client.Client, what string, ok func([]client.Entry) bool) {
 	t.Helper()
-	for end := time.Now().Add(Timeout); time.Now().Before(end); {
-		entries, err := c.List(t.Context())
-		if err != nil {
+	var entries []client.Entry
+	if !poll(func() (done bool) {
+		var err error
+		if entries, err = c.List(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if ok(entries) {
-			return
+		return ok(entries)
+	}) {
+		t.Fatalf("there never was %s; at the end LIST has %+v", what, entries)
+	}
+}
+
+// poll repeats done until it returns true, for at most Timeout. It reports whether it did.
+func poll(done func() bool) bool {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(Timeout); !done(); <-tick.C {
+		if time.Now().After(end) {
+			return false
 		}
 	}
-	t.Fatalf("there never was %s", what)
+	return true
 }
 
 // Await waits until condition returns true.
 func Await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(Timeout); !condition(); {
-		if time.Now().After(end) {
-			t.Fatalf("there never was %s", what)
-		}
+	if !poll(condition) {
+		t.Fatalf("there never was %s", what)
 	}
 }
 
