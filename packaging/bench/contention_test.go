@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -79,7 +79,11 @@ func TestContention(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeAll(entries)
-	b := newContentionBench(&pairBench{opts: options{rounds: 1, slice: 400 * time.Millisecond}, fleet: f, entries: entries, logs: io.Discard})
+	withSlices(t, 400*time.Millisecond, func(length time.Duration) error { return testContention(t, f, entries, length) })
+}
+
+func testContention(t *testing.T, f *fleet, entries []entry, length time.Duration) (short error) {
+	b := newContentionBench(&pairBench{opts: options{rounds: 1, slice: length}, fleet: f, entries: entries, logs: io.Discard})
 	if err := b.measure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -91,11 +95,12 @@ func TestContention(t *testing.T) {
 	rep := &report{}
 	rep.addContention(b.all)
 	for _, one := range rep.Contention {
-		if one.Rate == 0 || one.Failed > 0 || one.Clashes > 0 {
-			t.Errorf("%s: %.0f locks/s, %d failures (%s), %d clashes; want locks and nothing else", one.Contender, one.Rate, one.Failed, one.Failure, one.Clashes)
+		if one.Clashes > 0 {
+			t.Errorf("%s: %d clashes", one.Contender, one.Clashes)
 		}
-		if least := milliseconds(contendedHold); one.P50 <= 0 || one.Alone <= 0 || one.Hold < least {
-			t.Errorf("%s: hand-over %v ms, alone %v ms, hold %v ms; want figures, a hold of %v ms or more", one.Contender, one.P50, one.Alone, one.Hold, least)
+		if least := milliseconds(contendedHold); one.Rate == 0 || one.Failed > 0 || one.P50 <= 0 || one.Alone <= 0 || one.Hold < least {
+			return fmt.Errorf("%s: %.0f locks/s, %d failures (%s), hand-over %v ms, alone %v ms, hold %v ms; want locks and figures, a hold of %v ms or more",
+				one.Contender, one.Rate, one.Failed, one.Failure, one.P50, one.Alone, one.Hold, least)
 		}
 		// At least one ballot for a lock and its unlock, unless the daemon passes the lock on.
 		least := 0.9
@@ -109,6 +114,7 @@ func TestContention(t *testing.T) {
 	if got := len(targetsOf(rep)); got != 5 {
 		t.Errorf("%d targets judged, want 5", got)
 	}
+	return nil
 }
 
 // everything grants every lock at once.
@@ -137,17 +143,20 @@ func TestForeignClashesAreSeen(t *testing.T) {
 
 func TestForeign(t *testing.T) {
 	env := testEnvironment(t)
-	rep := &report{}
-	o := options{only: []string{foreign.part}, rounds: 1, slice: 300 * time.Millisecond}
-	if err := foreignPart(t.Context(), o, env, rep, io.Discard); err != nil {
-		t.Fatal(err)
-	}
-	if err := rep.fault(); err != nil || len(rep.Contention) != 2 || rep.Contention[1].Rate == 0 {
-		t.Fatalf("%v; rows %+v; want two, one of them with grants to redlockd", err, rep.Contention)
-	}
-	if theirs := rep.Contention[0]; theirs.Failed > 0 {
-		t.Errorf("%d locks or unlocks failed: %s", theirs.Failed, theirs.Failure)
-	}
+	withSlices(t, 300*time.Millisecond, func(length time.Duration) error {
+		rep := &report{}
+		o := options{only: []string{foreign.part}, rounds: 1, slice: length}
+		if err := foreignPart(t.Context(), o, env, rep, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if err := rep.fault(); err != nil || len(rep.Contention) != 2 {
+			t.Fatalf("%v; rows %+v; want two", err, rep.Contention)
+		}
+		if theirs := rep.Contention[0]; theirs.Failed > 0 || rep.Contention[1].Rate == 0 {
+			return fmt.Errorf("%d locks or unlocks failed (%s), %v grants/s to redlockd", theirs.Failed, theirs.Failure, rep.Contention[1].Rate)
+		}
+		return nil
+	})
 }
 
 func TestHosts(t *testing.T) {
@@ -164,8 +173,19 @@ func TestHosts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	withSlices(t, b.opts.slice, func(length time.Duration) error {
+		b.opts.slice = length
+		if err := b.measure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		rep := &report{}
+		if rep.addHosts(b); len(rep.Contention) != 2 || rep.Contention[1].Rate == 0 {
+			return fmt.Errorf("rows %+v, want two with grants", rep.Contention)
+		}
+		return nil
+	})
 	const ttl = 500 * time.Millisecond
-	if err := errors.Join(b.measure(t.Context()), b.kill(t.Context(), ttl)); err != nil {
+	if err := b.kill(t.Context(), ttl); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(b.fleet.daemons()); n != hostCount || b.started != hostCount+1 {
@@ -173,8 +193,8 @@ func TestHosts(t *testing.T) {
 	}
 	rep := &report{}
 	rep.addHosts(b)
-	if got := len(targetsOf(rep)); len(rep.Contention) != 2 || rep.Contention[1].Rate == 0 || got != 3 || rep.fault() != nil {
-		t.Errorf("rows %+v, %d targets, %v; want two with grants, three targets and no fault", rep.Contention, got, rep.fault())
+	if got := len(targetsOf(rep)); got != 3 || rep.fault() != nil {
+		t.Errorf("rows %+v, %d targets, %v; want three targets and no fault", rep.Contention, got, rep.fault())
 	}
 	// The dead host holds the lock until its ttl has passed, which began after the grant before it.
 	if d := b.deaths[0]; d.gap < ttl*9/10 || d.gap < d.delay || d.after == 0 || d.failed > 0 {

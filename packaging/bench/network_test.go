@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -56,8 +57,12 @@ func TestNetworkDelaysAndKeepsOrder(t *testing.T) {
 
 func TestNetworkPart(t *testing.T) {
 	env := testEnvironment(t)
+	withSlices(t, 100*time.Millisecond, func(length time.Duration) error { return testNetworkPart(t, env, length) })
+}
+
+func testNetworkPart(t *testing.T, env *environment, length time.Duration) (short error) {
 	rep := newReport(options{})
-	o := options{rounds: 1, slice: 100 * time.Millisecond, rtt: 4 * time.Millisecond}
+	o := options{rounds: 1, slice: length, rtt: 4 * time.Millisecond}
 	if err := networkedPart(t.Context(), o, env, rep, io.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -65,19 +70,23 @@ func TestNetworkPart(t *testing.T) {
 		t.Errorf("a round trip takes %v ms, want 4 or so", rep.Network.P50)
 	}
 	for _, one := range rep.NetworkRows {
-		if one.Skipped == "" && (one.Rate == 0 || one.Failed > 0 || one.Clashes > 0) {
-			t.Errorf("%s, %s: %v locks/s, %d failed (%s), %d clashes; want locks and nothing else", one.Scenario, one.Contender, one.Rate, one.Failed, one.Failure, one.Clashes)
+		if one.Clashes > 0 {
+			t.Errorf("%s, %s: %d clashes", one.Scenario, one.Contender, one.Clashes)
+		}
+		if one.Skipped == "" && (one.Rate == 0 || one.Failed > 0) {
+			return fmt.Errorf("%s, %s: %v locks/s, %d failed (%s); want locks and nothing else", one.Scenario, one.Contender, one.Rate, one.Failed, one.Failure)
 		}
 		if one.Contender == redsyncGoRedis && one.Test == "one" && one.P50 < 2*rep.Network.P50*0.9 {
 			t.Errorf("a pair of redsync takes %v ms, want two round trips", one.P50)
 		}
 	}
 	if q, _ := rep.findNetwork("work", bare); q.HandOver == 0 {
-		t.Errorf("row of the bare queue: %+v, want hand-overs", q)
+		return fmt.Errorf("row of the bare queue: %+v, want hand-overs", q)
 	}
 	if _, ok := rep.findNetwork("work", twoHosts); !ok || len(targetsOf(rep)) < 9 {
 		t.Errorf("rows %+v and targets %+v; want two hosts, and targets", rep.NetworkRows, targetsOf(rep))
 	}
+	return nil
 }
 
 func TestLongestWaitOfAHost(t *testing.T) {

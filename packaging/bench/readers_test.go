@@ -62,19 +62,21 @@ func (f *fakeDaemon) serve(conn net.Conn) {
 
 func TestReadersOfADaemonThatHasThem(t *testing.T) {
 	d := new(fakeDaemon).listen(t)
-	s, err := measureReaders(t.Context(), []*daemon{d, d}, "x", 300*time.Millisecond)
-	if err != nil || s.skipped != "" {
-		t.Fatalf("%+v, %v", s, err)
-	}
-	if s.together != workersAtOnce || len(s.waits) == 0 || s.reads < workersAtOnce || s.clashes > 0 {
-		t.Errorf("%d readers together, %d writers, %d grants to readers, %d clashes; want %d, some, more and none",
-			s.together, len(s.waits), s.reads, s.clashes, workersAtOnce)
-	}
-	// With a sync.RWMutex, a writer waits for the readers that came before it. The last of 64 has
-	// begun only shortly before.
-	if longest := s.waits[len(s.waits)-1]; longest < readersHold/4 || longest > 10*readersHold {
-		t.Errorf("a writer waited for %v at most, among readers that hold for up to %v", longest, readersHold)
-	}
+	withSlices(t, 300*time.Millisecond, func(length time.Duration) error {
+		s, err := measureReaders(t.Context(), []*daemon{d, d}, "x", length)
+		if err != nil || s.skipped != "" {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		if s.together != workersAtOnce || s.clashes > 0 {
+			t.Errorf("%d readers together, %d clashes; want %d and none", s.together, s.clashes, workersAtOnce)
+		}
+		// With a sync.RWMutex, a writer waits for the readers that came before it. The last of 64 has
+		// begun only shortly before.
+		if len(s.waits) == 0 || s.reads < workersAtOnce || s.waits[len(s.waits)-1] < readersHold/4 {
+			return fmt.Errorf("%d grants to readers that hold for up to %v, writers waited for %v", s.reads, readersHold, s.waits)
+		}
+		return nil
+	})
 }
 
 func TestClashOfReadersAndWritersIsSeen(t *testing.T) {
@@ -137,16 +139,19 @@ func TestReadersAreSkipped(t *testing.T) {
 // TestReaders uses real daemons.
 func TestReaders(t *testing.T) {
 	env := testEnvironment(t)
-	rep := &report{}
-	o := options{only: []string{readersPartName}, rounds: 1, slice: 100 * time.Millisecond}
-	if err := readersPart(t.Context(), o, env, rep, t.Output()); err != nil {
-		t.Fatal(err)
-	}
-	r := rep.Readers
-	if r.Skipped != "" {
-		t.Skip(r.Skipped)
-	}
-	if r.Together != workersAtOnce || r.Writers == 0 || r.Reads == 0 || r.Clashes > 0 {
-		t.Errorf("%+v; want %d readers together, writers, and no clash", r, workersAtOnce)
-	}
+	withSlices(t, 100*time.Millisecond, func(length time.Duration) error {
+		rep := &report{}
+		o := options{only: []string{readersPartName}, rounds: 1, slice: length}
+		if err := readersPart(t.Context(), o, env, rep, t.Output()); err != nil {
+			t.Fatal(err)
+		}
+		r := rep.Readers
+		if r.Skipped != "" || r.Together != workersAtOnce || r.Clashes > 0 {
+			t.Errorf("%+v; want %d readers together, and no clash", r, workersAtOnce)
+		}
+		if r.Writers == 0 || r.Reads == 0 {
+			return fmt.Errorf("%+v; want writers and readers", r)
+		}
+		return nil
+	})
 }
