@@ -16,6 +16,7 @@ import (
 // The daemon is killed and started repeatedly, without a service manager. A Go program with leases
 // and waiting goroutines notices nothing if the leases outlast the pause.
 func TestGoClientUnderKills(t *testing.T) {
+	t.Parallel()
 	_, h, d := five(t)
 	c, err := client.Dial(within(t), h.socket)
 	if err != nil {

@@ -57,7 +57,7 @@ var nodeAddress = regexp.MustCompile(`address = "(redis-\w):(\d+)"`)
 // accept their flags and commands, and each service waits until the services that it needs are
 // healthy.
 func TestCompose(t *testing.T) {
-	together(t)
+	t.Parallel()
 	var documents []compose
 	folder := filepath.Join("..", "container")
 	readYAML(t, filepath.Join(folder, "compose.yaml"), &documents)
@@ -146,7 +146,7 @@ type manifest struct {
 // TestKubernetesRedis checks the Redis of the example for Kubernetes: each node of the config is a
 // service for one pod of the StatefulSet, with a volume.
 func TestKubernetesRedis(t *testing.T) {
-	together(t)
+	t.Parallel()
 	var objects []manifest
 	readYAML(t, filepath.Join("..", "container", "kubernetes-redis.yaml"), &objects)
 	byName := map[string]manifest{}

@@ -81,7 +81,7 @@ type podContainer struct {
 // TestKubernetes checks the example for Kubernetes: its config is valid, the flags are accepted,
 // and both containers see the socket.
 func TestKubernetes(t *testing.T) {
-	together(t)
+	t.Parallel()
 	config, p := readKubernetes(t)
 	file := filepath.Join(t.TempDir(), "redlockd.hcl")
 	writeFile(t, file, config)

@@ -15,6 +15,7 @@ import (
 // with block. If the parent is killed, the lock is free at once with hold=pid; without it, when the
 // child has ended.
 func TestExampleForks(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is needed: apt-get install python3")
 	}

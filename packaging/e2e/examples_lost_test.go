@@ -18,7 +18,7 @@ import (
 // An example never misses LOST, even if it comes together with another line, or with the answer to
 // UNLOCK. An example whose UNLOCK gets no answer does not report success.
 func TestExamplesMissNoLoss(t *testing.T) {
-	together(t)
+	t.Parallel()
 	const lost = "LOST lock=job lease=x reason=quorum : gone\n"
 	stories := map[string]struct {
 		steps          string

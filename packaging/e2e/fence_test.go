@@ -3,68 +3,12 @@
 package e2e
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/redlockd/redlockd/client"
 )
-
-// Each grant of a lock has a larger fencing token than earlier grants, for any client and through
-// any daemon.
-func TestFencesGrow(t *testing.T) {
-	cluster, first, _ := five(t)
-	second := newHost(t, cluster)
-	second.serve()
-	desks := []*terminal{first.nc(), second.nc()}
-	last := int64(0)
-	grows := func(who string, fence int64) {
-		t.Helper()
-		if fence <= last {
-			t.Fatalf("the token of %s is %d, after %d", who, fence, last)
-		}
-		last = fence
-	}
-	for i := range 20 {
-		n := desks[i%2]
-		grows("LOCK", number(t, n.expect("LOCK job wait=0", "OK lock=job"), "fence"))
-		n.expect("UNLOCK job", "OK lock=job")
-	}
-	grows("redlock run", fenceOfRun(t, first))
-	grows("client.Lease", fenceOfLease(t, second))
-	grows("redlock run", fenceOfRun(t, second))
-}
-
-func fenceOfRun(t *testing.T, h *host) int64 {
-	t.Helper()
-	output, err := printed(h.redlock("run", "job", "printenv", "REDLOCK_FENCE"))
-	fence, notNumber := strconv.ParseInt(string(bytes.TrimSpace(output)), 10, 64)
-	if err != nil || notNumber != nil {
-		t.Fatalf("redlock run printenv REDLOCK_FENCE: %v: %q", err, output)
-	}
-	return fence
-}
-
-func fenceOfLease(t *testing.T, h *host) int64 {
-	t.Helper()
-	c, err := client.Dial(within(t), h.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	lease, err := c.Lock(within(t), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Unlock(within(t)); err != nil {
-		t.Error(err)
-	}
-	return int64(lease.Fence())
-}
 
 // redlock returns the command, set up for the host's daemon.
 func (h *host) redlock(args ...string) *exec.Cmd {
@@ -77,6 +21,7 @@ func (h *host) redlock(args ...string) *exec.Cmd {
 // The store of GUARANTEES.md accepts the holder's write, and rejects a later write of an earlier
 // holder.
 func TestPageFencedStore(t *testing.T) {
+	t.Parallel()
 	h, _, _ := dev(t)
 	store := only(t, "GUARANTEES.md", "sh", "# store.sh FENCE TEXT")
 	writeFile(t, filepath.Join(h.dir, "store.sh"), store.text())

@@ -23,6 +23,7 @@ func TestExtendToLessUnderRun(t *testing.T) {
 // bash replaces itself with the last command of bash -c. Then redlock itself takes the lock, and
 // has another parent.
 func TestLastCommandOfBash(t *testing.T) {
+	t.Parallel()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("needs bash, which replaces itself with the last command")

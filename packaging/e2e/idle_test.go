@@ -46,7 +46,7 @@ func (g *guest) granted() bool {
 // Five hosts want a lock all the time. Each daemon replaces itself, half a second after the one before.
 // The lock is not left free.
 func TestRollingReloadLeavesNoLockFree(t *testing.T) {
-	together(t)
+	t.Parallel()
 	cluster, hosts := fiveHosts(t)
 	var mu sync.Mutex // guards the fields below; the holder of x has it while it notes its grant
 	var released time.Time
@@ -57,6 +57,7 @@ func TestRollingReloadLeavesNoLockFree(t *testing.T) {
 	served.Add(len(hosts))
 	for _, h := range hosts {
 		g := h.guest(t)
+		g.ask("PING", "OK") // the daemon has accepted the connection before it replaces itself
 		workers.Go(func() {
 			isServed := sync.OnceFunc(served.Done)
 			defer isServed()
@@ -114,7 +115,7 @@ func TestRollingReloadLeavesNoLockFree(t *testing.T) {
 
 // The daemons at the head of the queue are killed, also that of the holder. The next one has the lock soon.
 func TestKilledHeadLeavesNoLockFree(t *testing.T) {
-	together(t)
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		holder bool // is killed, too

@@ -22,8 +22,7 @@ const installedSocket = "/run/redlockd/redlockd.sock"
 // TestInstalled tests the package on a Debian with its own systemd: installation, start by the
 // first client, reload, restart, kill, watchdog, upgrade, purge, and the shutdown of the host. 200
 // clients notice nothing but pauses. It is one test, because a machine takes long to make and to boot.
-func TestInstalled(t *testing.T) {
-	t.Parallel() // beside other tests of packages, because it mostly waits
+func TestInstalled(t *testing.T) { // not in parallel: it measures
 	needNC(t)
 	p := needPackages(t)
 	cluster := redlocktest.StartRedis(t, 5)

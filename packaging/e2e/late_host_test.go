@@ -86,7 +86,7 @@ func TestLateHostAndNodesThatJoinAgain(t *testing.T) {
 	}
 	for _, name := range []string{"with their state", "without their data"} {
 		t.Run(name, func(t *testing.T) {
-			together(t)
+			t.Parallel()
 			f := startDaemons(t, 3, 4, lateTTL, "abc")
 			w := &watch{fleet: f, grants: map[string]int{}, behind: lateName}
 			dial := func(i int) *client.Client {

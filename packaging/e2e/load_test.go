@@ -246,18 +246,3 @@ func (l *load) hangUp() {
 		c.close()
 	}
 }
-
-// The clients find no fault in a daemon that is left alone.
-func TestLoad(t *testing.T) {
-	_, h, _ := five(t)
-	l := startLoad(t, h.socket)
-	for range 3 {
-		l.through("nothing", 0, func() {
-			before := l.callers[0].answered()
-			waitFor(t, "a client has asked more", func() bool { return l.callers[0].answered() > before+2 })
-		})
-	}
-	l.end()
-	l.quiet()
-	l.pause("nothing")
-}

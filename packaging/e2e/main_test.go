@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 		os.Exit(runProber(socket))
 	}
 	flag.Parse()
-	// Parallel tests build packages, boot a machine, or wait: at most three run at once.
-	if err := flag.Set("test.parallel", "3"); err != nil {
+	// Parallel tests mostly wait: for ends of a ttl, for other processes, for a machine that boots.
+	if err := flag.Set("test.parallel", "5"); err != nil {
 		panic(err)
 	}
 	os.Exit(run(m))
@@ -91,6 +91,27 @@ func waitWithin(t *testing.T, bound time.Duration, what string, isSo func() bool
 			t.Fatalf("after %v still not: %s", bound, what)
 		}
 	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	return string(readBytes(t, path))
+}
+
+func readBytes(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
 }
 
 // median returns the median.

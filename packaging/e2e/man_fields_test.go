@@ -13,7 +13,7 @@ import (
 
 // The daemon's answers have the fields that redlockd-protocol(7) lists.
 func TestManualHasFields(t *testing.T) {
-	together(t)
+	t.Parallel()
 	cluster := redlocktest.StartRedis(t, 3)
 	cluster.Admit(t)
 	h := newHost(t, cluster)

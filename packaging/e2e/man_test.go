@@ -58,7 +58,7 @@ func writeManuals(dir string) error {
 
 // man reports no warnings about a page, and shows its text.
 func TestManuals(t *testing.T) {
-	together(t)
+	t.Parallel()
 	man, err := exec.LookPath("man")
 	if err != nil {
 		t.Skip("man is not installed (Debian: apt-get install man-db)")
@@ -135,6 +135,7 @@ func flagsOf(t *testing.T, argv ...string) (flags []string) {
 
 // The requests in the protocol's page are those of the daemon's HELP.
 func TestManualHasHelp(t *testing.T) {
+	t.Parallel()
 	h, _, _ := dev(t)
 	n, page := h.nc(), strings.NewReplacer(`\&`, "", `\(ba`, "|", `\(aq`, "'", `\(dq`, `"`).Replace(readFile(t, manuals(t)["redlockd-protocol.7"]))
 	verbs := n.lines("HELP")
@@ -148,6 +149,7 @@ func TestManualHasHelp(t *testing.T) {
 // The nc session of redlockd-protocol(7) works as shown. Another client acquires the
 // lock before the last line.
 func TestManualTranscript(t *testing.T) {
+	t.Parallel()
 	h, _, _ := dev(t)
 	page := readFile(t, filepath.Join("..", "man", "redlockd-protocol.7"))
 	begin := strings.Index(page, "$ nc -U ")

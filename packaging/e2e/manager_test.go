@@ -31,7 +31,6 @@ type manager struct {
 	mu     sync.Mutex // guards the fields below
 	notify *net.UnixConn
 	stored []storedFile
-	let    int // how many were removed again
 }
 
 type storedFile struct {
@@ -205,7 +204,6 @@ func (m *manager) take(text []byte, files []*os.File) {
 			}
 			kept = append(kept, s)
 		}
-		m.let += len(m.stored) - len(kept)
 		m.stored = kept
 	case bytes.Equal(text, []byte("FLUSH")): // this test's own message
 		m.flushed <- struct{}{}
@@ -213,34 +211,6 @@ func (m *manager) take(text []byte, files []*os.File) {
 		for _, file := range files { // of a barrier message
 			file.Close()
 		}
-	}
-}
-
-// empty drops all stored descriptors, as systemd does when the service is stopped.
-func (m *manager) empty() {
-	m.t.Helper()
-	m.flush()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, s := range m.stored {
-		s.file.Close()
-	}
-	m.stored = nil
-}
-
-// spoil replaces the stored connections by other files.
-func (m *manager) spoil(t *testing.T) {
-	t.Helper()
-	m.flush()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i := range m.stored {
-		file, err := os.Open(os.DevNull)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.stored[i].file.Close()
-		m.stored[i].file = file
 	}
 }
 
@@ -255,23 +225,4 @@ func (m *manager) has() (n int) {
 		}
 	}
 	return n
-}
-
-// unstored returns how many connections the daemon had removed from the store.
-func (m *manager) unstored() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.let
-}
-
-// damage changes the last record of a state file.
-func damage(t *testing.T, path string) {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := len(bytes.TrimRight(content, "\x00")) - 1
-	content[last] ^= 0x55
-	writeFile(t, path, string(content))
 }

@@ -20,6 +20,7 @@ import (
 // A redis-server starts with the redis.conf and the users.acl of NODES.md, unchanged except for
 // the path.
 func TestNodesRedisConf(t *testing.T) {
+	t.Parallel()
 	nodesRedis(t, t.TempDir())
 }
 
@@ -27,6 +28,7 @@ func TestNodesRedisConf(t *testing.T) {
 // it may not execute: a vote is one. With the users of the page, a node with durable = true keeps
 // its votes over a restart.
 func TestNodesUsersKeepVotes(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	say, stop := nodesRedis(t, dir, "--appendonly", "yes", "--appendfsync", "always")
 	say("MULTI", "+OK")
@@ -100,6 +102,7 @@ func pageBlock(t *testing.T, page, words string) string {
 
 // STATUS has the fields that the operator's alerts use.
 func TestIncidentsAlerts(t *testing.T) {
+	t.Parallel()
 	h, _, _ := dev(t)
 	status := h.nc().lines("STATUS")
 	page := readFile(t, pagePath("INCIDENTS.md"))

@@ -7,10 +7,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-
-	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // otherClients are the programs of packaging/conformance for the clients that are not in Go.
@@ -20,98 +17,47 @@ var otherClients = map[string][]string{
 	"node":    {"node", "../conformance/program.mjs"},
 }
 
-func eachOtherClient(t *testing.T, test func(t *testing.T, p *process)) {
-	together(t)
+// The daemon is killed and started repeatedly, without a service manager. A program in another
+// language keeps its leases, and its waiting request gets the lock.
+func TestOtherClientsUnderKills(t *testing.T) {
+	t.Parallel()
 	for name, command := range otherClients {
 		t.Run(name, func(t *testing.T) {
 			if _, err := exec.LookPath(command[0]); err != nil {
 				t.Skipf("%s is needed: apt-get install python3 nodejs", command[0])
 			}
-			test(t, start(t, ".", command...))
+			outlastsKills(t, start(t, ".", command...))
 		})
 	}
 }
 
-// The daemon is killed and started repeatedly, without a service manager. A program in another
-// language keeps its leases, and its waiting request gets the lock.
-func TestOtherClientsUnderKills(t *testing.T) {
-	eachOtherClient(t, func(t *testing.T, p *process) {
-		const leases = 20
-		_, h, d := five(t)
-		look := h.nc()
-		look.expect("LOCK wanted hold=pid pid="+strconv.Itoa(p.cmd.Process.Pid), "OK lock=wanted")
-		p.send("begin " + h.socket)
-		for i := range leases {
-			p.send(fmt.Sprintf("lock k%d held-%d ttl=20000", i, i))
-			p.prints(fmt.Sprintf("granted k%d fence=", i))
-		}
-		p.send("lock w wanted ttl=20000")
-		for range rounds(2, 20) {
-			d.kill()
-			d = h.serve()
-			again := h.nc()
-			waitFor(t, "it waits and holds again", func() bool {
-				return again.waiters() == 1 && len(again.lines("LIST")) == leases+3
-			})
-		}
-		h.nc().expect(fmt.Sprintf("UNLOCK wanted pid=%d", p.cmd.Process.Pid), "OK lock=wanted")
-		p.prints("granted w fence=")
-		for i := range leases {
-			p.send(fmt.Sprintf("release k%d", i))
-			p.prints(fmt.Sprintf("released k%d", i)) // and not that it is lost
-		}
-		p.send("end")
-		p.prints("ended")
-	})
-}
-
-// The daemon hangs: a program in another language notices the loss by itself. When the daemon goes
-// on, so does the program.
-func TestOtherClientsOfHangingDaemon(t *testing.T) {
-	eachOtherClient(t, func(t *testing.T, p *process) {
-		h, d, _ := dev(t)
-		p.send("begin " + h.socket)
-		p.send("lock a job ttl=1000")
-		p.prints("granted a fence=")
-		d.signal(syscall.SIGSTOP)
-		p.prints("lost a")
-		p.send("release a")
-		p.prints("refused a LOST")
-		p.send("lock b job wait=60000")
-		d.signal(syscall.SIGCONT)
-		p.prints("granted b fence=")
-		p.send("release b")
-		p.prints("released b")
-		p.send("end")
-		p.prints("ended")
-	})
-}
-
-// The daemon drains: it refuses new locks, and extends the lease of a program in another language until
-// the program releases it. Then the daemon ends.
-func TestOtherClientsOfDrainingDaemon(t *testing.T) {
-	eachOtherClient(t, func(t *testing.T, p *process) {
-		needNC(t)
-		cluster := redlocktest.StartRedis(t, 3)
-		cluster.Admit(t)
-		h := newHost(t, cluster)
-		writeFile(t, h.config, "drain = \"10m\"\n"+readFile(t, h.config))
-		d := h.serve()
-		p.send("begin " + h.socket)
-		p.send("lock a job ttl=1000")
-		p.prints("granted a fence=")
-		d.signal(syscall.SIGTERM)
-		awaitLog(d, "draining")
-		p.send("lock b other wait=60000")
-		p.prints("refused b SHUTDOWN") // and neither lost nor sent again
-		p.send("release a")
-		p.prints("released a")
-		if code := d.wait(); code != 0 {
-			t.Errorf("the daemon ends with %d, want 0", code)
-		}
-		p.send("end")
-		p.prints("ended")
-	})
+func outlastsKills(t *testing.T, p *process) {
+	const leases = 20
+	_, h, d := five(t)
+	look := h.nc()
+	look.expect("LOCK wanted hold=pid pid="+strconv.Itoa(p.cmd.Process.Pid), "OK lock=wanted")
+	p.send("begin " + h.socket)
+	for i := range leases {
+		p.send(fmt.Sprintf("lock k%d held-%d ttl=20000", i, i))
+		p.prints(fmt.Sprintf("granted k%d fence=", i))
+	}
+	p.send("lock w wanted ttl=20000")
+	for range rounds(2, 20) {
+		d.kill()
+		d = h.serve()
+		again := h.nc()
+		waitFor(t, "it waits and holds again", func() bool {
+			return again.waiters() == 1 && len(again.lines("LIST")) == leases+3
+		})
+	}
+	h.nc().expect(fmt.Sprintf("UNLOCK wanted pid=%d", p.cmd.Process.Pid), "OK lock=wanted")
+	p.prints("granted w fence=")
+	for i := range leases {
+		p.send(fmt.Sprintf("release k%d", i))
+		p.prints(fmt.Sprintf("released k%d", i)) // and not that it is lost
+	}
+	p.send("end")
+	p.prints("ended")
 }
 
 // prints waits for the next line, and checks its beginning.

@@ -64,15 +64,6 @@ func (p packaged) deb() string {
 	return filepath.Join(p.dir, "redlockd_1.0.0-1_"+runtime.GOARCH+".deb")
 }
 
-func readBytes(t *testing.T, path string) []byte {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
-}
-
 // copyTree copies a tree without names that begin with a dot, such as version control.
 func copyTree(t *testing.T, from, to string) {
 	t.Helper()
@@ -104,7 +95,7 @@ func TestPackagedVersion(t *testing.T) {
 
 // lintian finds no errors. Findings that every Go program has are overridden.
 func TestLintian(t *testing.T) {
-	together(t)
+	t.Parallel()
 	lintian, err := exec.LookPath("lintian")
 	if err != nil {
 		t.Skip("lintian is not installed (Debian: apt-get install lintian)")

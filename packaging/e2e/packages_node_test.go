@@ -15,7 +15,7 @@ const nodeClient = "../../client/node"
 
 // The Node client passes its tests as it is packed: with the files that package.json lists.
 func TestNodePackage(t *testing.T) {
-	together(t)
+	t.Parallel()
 	needNode(t)
 	project := nodeProject(t)
 	_, h, _ := five(t)

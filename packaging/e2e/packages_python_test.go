@@ -19,7 +19,7 @@ const debianPython = "/usr/bin/python3"
 // The wheel of the Python client is built with Debian's tools. Its types are right, and its tests
 // pass with the wheel.
 func TestPythonPackage(t *testing.T) {
-	together(t)
+	t.Parallel()
 	if output, err := combined(exec.Command(debianPython, "-c", "import setuptools, wheel")); err != nil {
 		t.Skipf("setuptools and wheel are needed: apt-get install python3-setuptools python3-wheel: %v %s", err, output)
 	}

@@ -12,14 +12,19 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/redlock/redlocktest/effort"
 )
 
 // Each client takes and releases locks on one connection, from one worker and from 64. The log has the
-// pairs of a second. To measure: REDLOCKD_LONG=1 go test -v -run TestPairsOfEachClient ./packaging/e2e
+// pairs of a second. Only with REDLOCKD_LONG, because it is a measurement:
+// REDLOCKD_LONG=1 go test -v -run TestPairsOfEachClient ./packaging/e2e
 func TestPairsOfEachClient(t *testing.T) {
-	together(t)
+	if !effort.IsLong() {
+		return
+	}
+	t.Parallel()
 	_, h, _ := five(t)
-	pairs := rounds(256, 12_800)
+	const pairs = 12_800
 	for _, workers := range []int{1, 64} {
 		measure := func(name string, run func()) {
 			began := time.Now()

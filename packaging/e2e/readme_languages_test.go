@@ -12,7 +12,7 @@ import (
 
 // The programs of the README and of CLIENTS.md that use the packages for Python and Node work.
 func TestPageLanguagePrograms(t *testing.T) {
-	together(t)
+	t.Parallel()
 	h, _, _ := dev(t)
 	for _, page := range []string{readmeFile, "CLIENTS.md"} {
 		t.Run("python "+page, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestPageLanguagePrograms(t *testing.T) {
 
 // The synchronous Python program of CLIENTS.md ends when it loses its lock, in the middle of its work.
 func TestPagePythonProgramStopsAtLoss(t *testing.T) {
-	together(t)
+	t.Parallel()
 	if _, err := os.Stat(debianPython); err != nil {
 		t.Skipf("python3 is needed: apt-get install python3: %v", err)
 	}

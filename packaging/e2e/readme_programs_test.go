@@ -16,7 +16,7 @@ import (
 
 // The programs of the README and of CLIENTS.md that use package client build and work as described.
 func TestPageClientPrograms(t *testing.T) {
-	together(t)
+	t.Parallel()
 	for _, page := range []string{readmeFile, "CLIENTS.md"} {
 		t.Run(page, func(t *testing.T) { runProgram(t, page) })
 	}

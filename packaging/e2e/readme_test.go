@@ -13,15 +13,9 @@ import (
 	"time"
 )
 
-// The README stays short enough to be read in a minute.
-func TestReadmeIsShort(t *testing.T) {
-	if size := len(readFile(t, pagePath(readmeFile))); size > 11<<10 {
-		t.Errorf("the README has %d bytes, at most 11 KiB are wanted", size)
-	}
-}
-
 // redlockd -dev prints what the README shows. Its command is alone in a block.
 func TestReadmeDev(t *testing.T) {
+	t.Parallel()
 	h, _, greeting := dev(t)
 	blocks := blocksOf(t, readmeFile)
 	for i, b := range blocks {

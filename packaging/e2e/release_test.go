@@ -136,7 +136,7 @@ func TestReleaseRefuses(t *testing.T) {
 // and its programs know their version. It has the same bytes as the packages of this tree, although
 // it is built in another directory, and on a host with another name.
 func TestRelease(t *testing.T) {
-	together(t)
+	t.Parallel()
 	first := needPackages(t)
 	c := newCheckout(t)
 	_, heading := newestVersion(t)

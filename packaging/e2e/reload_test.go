@@ -25,7 +25,7 @@ type reloaded struct {
 
 // reloadedDaemons are a daemon that was started by hand, and one whose connections a manager keeps.
 func reloadedDaemons(t *testing.T, test func(t *testing.T, r reloaded)) {
-	together(t)
+	t.Parallel()
 	run := func(t *testing.T, r reloaded) {
 		t.Cleanup(func() {
 			if t.Failed() {
@@ -180,7 +180,7 @@ func (r reloaded) cutStateFile() {
 // Metrics are served at another address, or another spelling of the same one, and then no longer. The
 // socket gets another mode.
 func TestReloadListeners(t *testing.T) {
-	together(t)
+	t.Parallel()
 	cluster, h, d := five(t)
 	r := reloaded{h, cluster, d}
 	holder := r.nc()
@@ -230,7 +230,7 @@ func TestReloadListeners(t *testing.T) {
 // continues: another version may not read its state.
 func TestReloadAfterUpgrade(t *testing.T) {
 	needNC(t)
-	together(t)
+	t.Parallel()
 	cluster := redlocktest.StartRedis(t, 5)
 	cluster.Admit(t)
 	h := newHost(t, cluster)

@@ -18,27 +18,18 @@ import (
 // delayed a little.
 func (i *installation) underLoad(newer string) {
 	i.t.Helper()
-	l := i.restartUnderLoad()
+	l := startLoad(i.t, i.host.socket)
+	l.through("restart with others coming", 1, func() { i.restart("systemctl", "restart", "redlockd") })
+	for range rounds(3, 100) {
+		l.through("restart", 1, func() { i.run("systemctl", "restart", "redlockd") })
+	}
+	for range rounds(3, 50) {
+		l.through("kill -9", 1, func() { i.signal("KILL") })
+	}
 	i.upgrade(l, newer)
 	l.through("hang", 1, i.hang)
 	l.end()
 	i.judge(l)
-}
-
-// restartUnderLoad is the measured part. Nothing else runs on the machine.
-func (i *installation) restartUnderLoad() (l *load) {
-	i.t.Helper()
-	measuredAlone(i.t, func() {
-		l = startLoad(i.t, i.host.socket)
-		l.through("restart with others coming", 1, func() { i.restart("systemctl", "restart", "redlockd") })
-		for range rounds(3, 100) {
-			l.through("restart", 1, func() { i.run("systemctl", "restart", "redlockd") })
-		}
-		for range rounds(3, 50) {
-			l.through("kill -9", 1, func() { i.signal("KILL") })
-		}
-	})
-	return l
 }
 
 // judge checks the pause. The documents promise a second, on an idle machine.

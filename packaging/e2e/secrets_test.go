@@ -101,7 +101,7 @@ func (s *secretSite) start() {
 // a token. The test uses log level trace, without and with faults, and even the stacks of all
 // goroutines when the daemon dies.
 func TestSecretsStaySecret(t *testing.T) {
-	together(t)
+	t.Parallel()
 	s := newSecretSite(t)
 	s.start()
 	holder, other := s.nc(), s.somebodyElse()

@@ -16,6 +16,7 @@ import (
 
 // systemd accepts every line of the units, and rates the service as well isolated.
 func TestSystemdUnits(t *testing.T) {
+	t.Parallel()
 	analyze := needProgram(t, "systemd-analyze")
 	dir := t.TempDir()
 	service, socket := filepath.Join(dir, "redlockd.service"), filepath.Join(dir, "redlockd.socket")
@@ -67,6 +68,7 @@ func TestSystemdSocket(t *testing.T) {
 // systemd accepts the unit of a leader, and restarts it for ever. With the usual limit of five
 // starts within 10 s it would give up while redlockd is stopped.
 func TestLeaderUnit(t *testing.T) {
+	t.Parallel()
 	analyze := needProgram(t, "systemd-analyze")
 	_, rest, _ := strings.Cut(readFile(t, pagePath("COMMANDS.md")), "## A leader\n")
 	_, rest, _ = strings.Cut(rest, "```ini\n")
@@ -86,6 +88,7 @@ func TestLeaderUnit(t *testing.T) {
 
 // A daemon takes its socket from the ones that it gets, and leaves the socket's file when it ends.
 func TestSocketActivation(t *testing.T) {
+	t.Parallel()
 	needNC(t)
 	activate := needProgram(t, "systemd-socket-activate")
 	h := &host{t: t, dir: t.TempDir()}
@@ -171,13 +174,4 @@ func needProgram(t *testing.T, name string) (path string) {
 		t.Skipf("%s is not installed (Debian: apt-get install systemd)", name)
 	}
 	return path
-}
-
-func readFile(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }

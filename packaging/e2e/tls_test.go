@@ -81,6 +81,7 @@ func (s *tlsSite) configure(more string, nodes ...tlsNode) {
 // STATUS and the log report each TLS fault with its node. When the files are correct, the next
 // connection succeeds without a restart.
 func TestTLSFaults(t *testing.T) {
+	t.Parallel()
 	s := newTLSSite(t)
 	others := newAuthority(t, "theirs")
 	good, expired := tlsPort(t), tlsPort(t)
@@ -124,6 +125,7 @@ func TestTLSFaults(t *testing.T) {
 // it and reports it to Prometheus, while the present connection goes on. After the certificate is
 // renewed, the warning ends.
 func TestTLSCertificateEnds(t *testing.T) {
+	t.Parallel()
 	s := newTLSSite(t)
 	days := func(n int) time.Time { return time.Now().AddDate(0, 0, n) }
 	goodUntil := func(end time.Time) string { return end.UTC().Format("valid until 2006-01-02 15:04 UTC") }
@@ -182,6 +184,7 @@ func hasLine(text string, words ...string) bool {
 // Passwords, certificates and authorities are changed while locks are held. SIGHUP does not touch
 // connections, and says so. The next connection uses the new files. The locks stay held.
 func TestTLSFilesAreReplaced(t *testing.T) {
+	t.Parallel()
 	s := newTLSSite(t)
 	password := filepath.Join(s.dir, "password")
 	writeFile(t, password, "first secret\n")

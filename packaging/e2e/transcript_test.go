@@ -111,7 +111,7 @@ var (
 
 // TestTranscripts runs the terminal sessions of all pages in order, and compares the output.
 func TestTranscripts(t *testing.T) {
-	together(t)
+	t.Parallel()
 	needNC(t)
 	shown := 0
 	for _, page := range pageNames(t) {

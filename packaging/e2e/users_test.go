@@ -42,10 +42,19 @@ var may = map[string]map[string]string{
 	"nobody's":    {},
 }
 
-// The daemon and redlockd validate both apply the rules to real accounts.
-func TestAccountsOfRules(t *testing.T) {
+// Access rules with names of accounts of the host. One test has all of it, because to create and remove
+// accounts takes long.
+func TestAccounts(t *testing.T) {
 	makeAccounts(t)
 	a := newArena(t, rulesByName)
+	a.areOfRules(t)
+	a.guessLeases(t)
+	a.change(t)
+}
+
+// areOfRules: the daemon and redlockd validate both apply the rules to real accounts.
+func (a *arena) areOfRules(t *testing.T) {
+	t.Helper()
 	for _, name := range accountsOfTest {
 		g := a.login(t, name)
 		for lock, rights := range may {
@@ -104,11 +113,10 @@ func saysOf(text string, words ...string) bool {
 	return false
 }
 
-// A user cannot get another user's lease by guessing its id, nor by its name, its process or
-// similar words. The user cannot see the lease either.
-func TestAccountsGuessLeases(t *testing.T) {
-	makeAccounts(t)
-	a := newArena(t, rulesByName)
+// guessLeases: a user cannot get another user's lease by guessing its id, nor by its name, its process
+// or similar words. The user cannot see the lease either.
+func (a *arena) guessLeases(t *testing.T) {
+	t.Helper()
 	owner := a.login(t, byPrimary)
 	lease := field(owner.ask("LOCK team/shared ttl=30s id=i owner=o", "OK lock=team/shared"), "lease")
 	byPID := field(owner.ask("LOCK team/pid ttl=30s hold=pid", "OK lock=team/pid"), "lease")
@@ -137,6 +145,7 @@ func TestAccountsGuessLeases(t *testing.T) {
 	}
 	owner.ask("CHECK team/shared owner=o", "OK lock=team/shared")
 	owner.ask("CHECK team/pid", "OK lock=team/pid")
+	owner.ask("UNLOCK team/shared owner=o", "OK lock=team/shared")
 }
 
 // guesses returns ids that are similar to lease and other.
@@ -151,11 +160,10 @@ func guesses(lease, other string) []string {
 	}
 }
 
-// A client's groups are those at the time of connecting. The daemon looks up the names in the rules
-// at its start and at SIGHUP. Held locks stay held.
-func TestAccountsChange(t *testing.T) {
-	makeAccounts(t)
-	a := newArena(t, rulesByName)
+// change: a client's groups are those at the time of connecting. The daemon looks up the names in the
+// rules at its start and at SIGHUP. Held locks stay held.
+func (a *arena) change(t *testing.T) {
+	t.Helper()
 	before, holder := a.login(t, inNone), a.login(t, byOther)
 	holder.ask("LOCK also/held", "OK lock=also/held")
 	before.ask("TRY also/a", "ERR DENIED ")
