@@ -66,7 +66,7 @@ func startDaemons(t *testing.T, n, nodes int, ttl time.Duration, list string) *f
 		f.configure(h, list, list)
 		f.daemons = append(f.daemons, h.serve())
 	}
-	t.Cleanup(f.leave)
+	t.Cleanup(f.abandon)
 	return f
 }
 
@@ -227,6 +227,15 @@ func (f *fleet) tell() {
 // leave ends the clients.
 func (f *fleet) leave() {
 	f.end.Do(func() { close(f.over) })
+	f.all.Wait()
+}
+
+// abandon ends the clients also if their daemons were stopped.
+func (f *fleet) abandon() {
+	f.end.Do(func() { close(f.over) })
+	for _, d := range f.daemons {
+		d.kill()
+	}
 	f.all.Wait()
 }
 
