@@ -165,13 +165,14 @@ var ErrChange = errors.New("the nodes cannot be changed now")
 
 // CommitChange commits the change of the nodes in this process's Options. From then on, hosts with
 // the old list get no vote, and the change cannot be undone. It is refused while such a host is at
-// work. CommitChange waits for the first node alone: Status says how far the change is. It is repeated
+// work. CommitChange waits for the first node alone, for five seconds at most: Status says how far the change is. It is repeated
 // without effect. The error matches ErrChange.
 func (q *Quorum) CommitChange(ctx context.Context) error {
-	if err := q.admission.CanCommit(q.clock()); err != nil {
+	step, err := q.admission.CanCommit(q.clock())
+	switch {
+	case err != nil:
 		return q.errChange(err)
-	}
-	if q.change().Step != ChangeBegun {
+	case step != admission.Begun:
 		return nil // it is committed
 	}
 	hosts, err := q.ChangeHosts(ctx)
@@ -185,29 +186,29 @@ func (q *Quorum) CommitChange(ctx context.Context) error {
 		return q.errChange(err)
 	}
 	q.lookAtAll()
-	q.awaitCommit(ctx)
-	return nil
+	return q.awaitCommit(ctx)
 }
 
-// awaitCommit waits until a node shows that the change is committed, for three seconds at most. From then
-// on, no host takes the old list any more: see CheckLists.
-func (q *Quorum) awaitCommit(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 3*admission.LookInterval)
+// awaitCommit waits until a node shows that the change is committed. From then on, no host takes the old list any more:
+// see CheckLists.
+func (q *Quorum) awaitCommit(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, admission.CommitTime)
 	defer cancel()
 	for !q.admission.ShowsCommit() {
 		select {
 		case <-time.After(admission.LookInterval / 20):
 		case <-ctx.Done():
-			return
+			return fmt.Errorf("%w: no node took the commit within %v: commit again", ErrChange, admission.CommitTime)
 		}
 	}
+	return nil
 }
 
 // UndoChange undoes a change of the nodes that has begun and is not committed. This process's Options
 // must have the old list. It is refused while a host with both lists is at work, which would begin the
 // change again. The error matches ErrChange.
 func (q *Quorum) UndoChange(ctx context.Context) error {
-	if err := q.admission.CanUndo(); err != nil {
+	if err := q.admission.CanUndo(q.clock()); err != nil {
 		return q.errChange(err)
 	}
 	hosts, err := q.ChangeHosts(ctx)

@@ -18,7 +18,7 @@ func (q *Quorum) CheckLists(ctx context.Context, before, after []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*admission.LookInterval)
 	defer cancel()
 	for {
-		err := q.admission.ServesLists(before, after, q.CopyCounters(ctx, noNode))
+		err := q.admission.ServesLists(q.clock(), before, after, q.CopyCounters(ctx, noNode))
 		if !errors.Is(err, admission.ErrUnknown) {
 			return err
 		}

@@ -250,6 +250,10 @@ func (f *Fleet) AreEnough(sources quorum.Set) bool {
 		return Verdict{Write: &e}
 	}
 	return Verdict{Write: &e, Counters: sources.Counters}`)),
+	planted.New("replaced list taken for new", planted.Replace("internal/admission/quarantine.go", "case !enough && fleet.change.isReplaced():", "case !WRONG && !enough && fleet.change.isReplaced():")),
+	planted.New("stage of a restarted node forgotten", planted.Replace("internal/admission/judge.go", "err == nil && e.Name == m.name {", "!WRONG && err == nil && e.Name == m.name {")),
+	planted.New("unheard node not awaited", planted.Replace("internal/admission/fleet.go", "if f.heard != 0 &&", "if !WRONG && f.heard != 0 &&")),
+	planted.New("change that is over begins again", planted.Replace("internal/admission/change.go", "c.joined < c.number }", "!WRONG && c.joined < c.number }")),
 	planted.New("quarantine by uptime",
 		planted.Replace("internal/admission/quarantine.go", "j.member.quarantineEnd()}}", "plantedPick(WRONG, j.endByUptime(), j.member.quarantineEnd())}}"),
 		planted.Replace("internal/admission/quarantine.go", "j.snapshot.At >= m.quarantineEnd()", "j.snapshot.At >= plantedPick(WRONG, j.endByUptime(), m.quarantineEnd())"),

@@ -1,6 +1,10 @@
 package redlock_test
 
 import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,4 +133,160 @@ func TestDurableNodesThatLeftStillRefuse(t *testing.T) {
 			f.wantState(slept, 1, redlock.NodeRefused, "has the old list")
 		}
 	})
+}
+
+// replaced makes a change from a, b, c to d on other hosts, and ends these. The nodes keep their data, or lose it.
+func (f *fleet) replaced(end func(*redlocktest.Sim)) {
+	f.Helper()
+	joint := f.another(f.config("abc", "d"))
+	f.awaitStep(joint, redlock.ChangeBegun)
+	if err := redlock.CommitUnchecked(joint); err != nil {
+		f.Fatal(err)
+	}
+	f.awaitStep(joint, redlock.ChangeDone)
+	time.Sleep(2 * beat)
+	joint.Close()
+	every(f.sims[:3], end)
+}
+
+// A host that nodes refused because its list was replaced, or that sees what restarted nodes had, does not take them for
+// new ones, also after an ADMIT: other hosts hold locks on d. Guards change.isReplaced, judgement.judgeRestarted.
+func TestReplacedListIsNotNew(t *testing.T) {
+	for what, end := range map[string]func(*redlocktest.Sim){
+		"refused, then the data is lost": (*redlocktest.Sim).Flush,
+		"the nodes were restarted":       func(s *redlocktest.Sim) { s.Crash(true); s.Restart() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 4)
+				defer f.closeSims()
+				start := func() *redlock.Quorum { return f.another(f.config("abc", "abc")) }
+				old := start()
+				f.replaced(func(*redlocktest.Sim) {})
+				f.wantState(old, 0, redlock.NodeRefused, "has the old list")
+				if what == "the nodes were restarted" {
+					old.Close()
+				}
+				every(f.sims[:3], end)
+				if what == "the nodes were restarted" {
+					old = start()
+				}
+				defer old.Close()
+				for range 2 {
+					time.Sleep(longest + 3*beat)
+					for node := range 3 {
+						f.wantState(old, node, redlock.NodeQuarantined, "its list of nodes was replaced")
+					}
+					wantErr(t, "ADMIT", old.Admit(t.Context(), "b"), redlock.ErrNotAdmitted)
+				}
+			})
+		})
+	}
+}
+
+// A host that heard of no node for longer than max_ttl does not take two nodes for new ones while the third one has not
+// answered: that one may refuse it. Guards Fleet.noteHeard.
+func TestUnheardNode(t *testing.T) {
+	for _, refuses := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, 4)
+			defer f.closeSims()
+			old := f.another(f.config("abc", "abc"))
+			defer old.Close()
+			for ; old.Status().Ready < 3; time.Sleep(beat) {
+			}
+			every(f.sims[:3], (*redlocktest.Sim).Down)
+			time.Sleep(longest + 2*beat)
+			if refuses {
+				f.sims[2].Do("HSET", nodeKey, "epoch", refusing(f.sims[2]))
+			}
+			every(f.sims[:2], func(s *redlocktest.Sim) { s.Flush(); s.Up() })
+			time.Sleep(3 * longest)
+			f.wantState(old, 0, redlock.NodeQuarantined, "heard of no node for longer than max_ttl, and c did not answer")
+			f.sims[2].Up()
+			time.Sleep(3 * longest)
+			if refuses {
+				f.wantState(old, 0, redlock.NodeQuarantined, "its list of nodes was replaced")
+			}
+			want(t, "ready when the third node has answered", old.Status().Ready, map[bool]int{false: 3}[refuses])
+		})
+	}
+}
+
+// refusing returns the epoch of a node with a committed change in place of the list that it has.
+func refusing(s *redlocktest.Sim) string {
+	epoch := s.Do("HGET", nodeKey, "epoch").Str
+	list := strings.Split(epoch, ":")[4]
+	return strings.Replace(epoch, list, list+">1-0>committed", 1)
+}
+
+// A host with both lists was away while the nodes were changed there and back. It does not begin its change again, and
+// commits nothing. Guards change.isOverLocked, Fleet.CanCommit.
+func TestChangeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 4)
+		defer f.closeSims()
+		var away atomic.Bool
+		joint := f.another(f.config("abc", "abd"), func(o *redlock.Options) { o.Host = "away"; f.gate(o, &away) })
+		defer joint.Close()
+		f.awaitStep(joint, redlock.ChangeBegun)
+		away.Store(true)
+		for _, l := range []lists{{"abc", "abd"}, {"abd", "abc"}} {
+			other := f.another(f.config(l.before, l.after))
+			f.awaitStep(other, redlock.ChangeBegun)
+			if err := redlock.CommitUnchecked(other); err != nil {
+				t.Fatal(err)
+			}
+			f.awaitStep(other, redlock.ChangeDone)
+			time.Sleep(5 * beat)
+			other.Close()
+		}
+		back := f.another(f.config("abc", "abc"))
+		defer back.Close()
+		for ; back.Status().Ready < 3; time.Sleep(beat) {
+		}
+		away.Store(false)
+		time.Sleep(3 * longest)
+		err := joint.CommitChange(t.Context())
+		wantErr(t, "commit", err, redlock.ErrChange)
+		wantText(t, err.Error(), "were changed back since")
+		want(t, "over", joint.Status().Change.Over, true)
+		want(t, "nodes that are ready for the hosts with the list in use", back.Status().Ready, 3)
+	})
+}
+
+// gate cuts a host off from all nodes while away is true.
+func (f *fleet) gate(o *redlock.Options, away *atomic.Bool) {
+	for i := range o.Nodes {
+		dial := o.Nodes[i].Dial
+		o.Nodes[i].Dial = func(ctx context.Context) (redlock.Conn, error) {
+			if away.Load() {
+				return nil, errAway
+			}
+			conn, err := dial(ctx)
+			return &gatedConn{conn, away}, err
+		}
+	}
+}
+
+var errAway = errors.New("the host is away")
+
+// gatedConn is a connection that fails while its host is away.
+type gatedConn struct {
+	redlock.Conn
+	away *atomic.Bool
+}
+
+func (c *gatedConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+	if c.away.Load() {
+		return errAway
+	}
+	return c.Conn.Do(ctx, group, replies)
+}
+
+func (c *gatedConn) Send(ctx context.Context, group []redlock.Command) error {
+	if c.away.Load() {
+		return errAway
+	}
+	return c.Conn.Send(ctx, group)
 }

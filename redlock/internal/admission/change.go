@@ -21,20 +21,20 @@ import (
 //
 // One node after the other is changed, because a new epoch makes the calls in progress fail.
 type change struct {
-	old, new string           // digests of this host's lists; equal: its config has no change
-	before   quorum.Set       // nodes of the old list, or of the only one
-	after    quorum.Set       // nodes of the new list
-	majority quorum.System    // counts nodes of before
-	refusing *quorum.Refusing // set for the counts of package redlock
+	old, new      string           // digests of this host's lists; equal: its config has no change
+	before        quorum.Set       // nodes of the old list, or of the only one
+	after         quorum.Set       // nodes of the new list
+	majority      quorum.System    // counts nodes of before
+	majorityAfter quorum.System    // counts nodes of after
+	refusing      *quorum.Refusing // set for the counts of package redlock
 
 	mu       sync.Mutex    // guards what follows; no other mutex is taken inside it
 	seen     []sighting    // by node
 	number   uint64        // of the old list, or of the only one, as the nodes show it; 0: too few were seen
 	joined   uint64        // of the change in this host's config, as a node had it last; 0: none had it
 	replaced uint64        // the largest with which a node refused hosts with the old list, or the only one; 0: none did
-	commits  uint64        // the number of the change that the operator wants this host to commit
-	undoes   Stage         // a change that has only begun, which the operator wants this host to undo
-	undoneBy time.Duration // until when
+	asked    Stage         // a change that has begun, which the operator wants this host to commit or, if its config has the old list, to undo
+	askedBy  time.Duration // until when
 }
 
 // sighting is what the looks at a node have shown about its stage. It is zero if the node has none
@@ -59,7 +59,7 @@ func newChange(o *Options, lists []quorum.System, before, after quorum.Set, name
 	}
 	c := &change{
 		old: digest(before), new: digest(after), before: before, after: after,
-		majority: lists[0], refusing: o.Refusing, seen: make([]sighting, len(o.Nodes)),
+		majority: lists[0], majorityAfter: lists[len(lists)-1], refusing: o.Refusing, seen: make([]sighting, len(o.Nodes)),
 	}
 	if c.refusing == nil {
 		c.refusing = new(quorum.Refusing)
@@ -78,7 +78,7 @@ func (c *change) stage() Stage {
 }
 
 func (c *change) stageLocked() Stage {
-	s := Stage{Number: max(1, c.number, c.replaced), Old: c.old}
+	s := Stage{Number: max(1, c.number), Old: c.old}
 	if c.isJoint() {
 		s.New, s.Step = c.new, Begun
 	}
@@ -111,53 +111,49 @@ func (c *change) note(node int, word string, s Stage, asked, at time.Duration) {
 	defer c.mu.Unlock()
 	seen := &c.seen[node]
 	if seen.word != word || seen.stage != s {
-		first := at
-		if word == seen.word && c.refusesOld(seen.stage) && c.refusesOld(s) {
+		first, later := at, seen.stage
+		if later.Step = s.Step; word == seen.word && s == later && min(s.Step, seen.stage.Step) >= Committed {
 			first = seen.first // a later step of the same change
-		}
-		if s.isBefore(seen.stage) && seen.stage.Number == c.commits {
-			c.commits = 0 // it was undone
 		}
 		*seen = sighting{stage: s, since: at, word: word, first: first}
 	}
 	seen.last = asked
-	c.learnLocked(s)
+	c.learnLocked()
 }
 
-// noteRefused records the stage of a node that does not serve this host. It returns why not.
+// noteRefused records the stage of a node that does not serve this host, or that was restarted since. It returns
+// why such a node does not serve it.
 func (c *change) noteRefused(node int, s Stage) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen[node] = sighting{stage: s}
-	c.learnLocked(s)
+	c.learnLocked()
 	return c.refusal(node, s)
 }
 
-// learnLocked finds out the numbers that nodes show, of which one has just shown a stage. The caller holds mu.
+// learnLocked finds out the numbers that nodes show. The caller holds mu.
 //
 // A majority of each list refused hosts with the list before, so of two numbers of the old list, the larger
-// one is right. It is known when a majority of that list was seen, of which each node may have missed one step.
-func (c *change) learnLocked(s Stage) {
-	most := c.mostLocked()
+// one is right. It is known when a majority of that list was seen, of which each node may have missed one step; or a
+// majority of the new list, if the old nodes are gone. One node could have the state of others.
+func (c *change) learnLocked() {
+	most, mostAfter := c.mostLocked(), quorum.AtLeast(c.majorityAfter, c.reachedLocked)
+	if most != 0 && c.replaced > most+1 {
+		c.replaced = 0 // one node said so
+	}
 	for node, seen := range c.seen {
-		isOwn := c.isJoint() && seen.stage.isOf(c.old, c.new)
-		if n := c.numberOf(seen.stage); n > c.number && (isOwn && most == 0 || c.before.Has(node) && most != 0 && n <= most+1) {
-			c.number = n
+		s := seen.stage
+		isOwn, n := c.isJoint() && s.isOf(c.old, c.new), c.numberOf(s)
+		if most != 0 && c.before.Has(node) && n <= most+1 || most == 0 && isOwn && n <= mostAfter {
+			c.number = max(c.number, n)
 		}
-		if isOwn && seen.stage.Number <= c.number {
-			c.joined = max(c.joined, seen.stage.Number)
+		if isOwn && n <= c.number {
+			c.joined = max(c.joined, n)
+		}
+		if refuses := s.Old == c.old && s.Step >= Committed || s.New == c.old && s.Step < Done; refuses && !c.isJoint() && (most == 0 || s.Number <= most+1) {
+			c.replaced = max(c.replaced, s.Number)
 		}
 	}
-	if refuses := s.Old == c.old && s.Step >= Committed || s.New == c.old && s.Step < Done; refuses && !c.isJoint() && (most == 0 || s.Number <= most+1) {
-		c.replaced = max(c.replaced, s.Number)
-	}
-}
-
-// noteReplaced records the stage that a node had before it was restarted.
-func (c *change) noteReplaced(s Stage) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.learnLocked(s)
 }
 
 // numberOf returns the number of the old list that a stage shows; 0: none.
@@ -174,8 +170,10 @@ func (c *change) numberOf(s Stage) uint64 {
 // mostLocked returns the number that a majority of the old list has reached at least; 0: fewer were seen.
 // The caller holds mu.
 func (c *change) mostLocked() uint64 {
-	return quorum.AtLeast(c.majority, func(node int) uint64 { return c.seen[node].stage.reached() })
+	return quorum.AtLeast(c.majority, c.reachedLocked)
 }
+
+func (c *change) reachedLocked(node int) uint64 { return c.seen[node].stage.reached() }
 
 // isAlien reports whether a node has a number that these nodes cannot have reached: then it has the state of
 // others.
@@ -194,10 +192,15 @@ func (c *change) isReplaced() bool {
 	return c.replaced != 0 && c.replaced >= c.number
 }
 
-// isBehindLocked reports whether a node has missed steps of earlier changes: another node serves the old list, or
-// the only one, with a larger number. The caller holds mu.
+// showsListLocked reports whether a stage shows that the old list, or the only one, is in use. The caller holds mu.
+func (c *change) showsListLocked(s Stage) bool {
+	return s.serves(c.old) && c.numberOf(s) == c.number
+}
+
+// isBehindLocked reports whether a node has missed steps of earlier changes, and another one shows that the old list, or
+// the only one, is in use. The caller holds mu.
 func (c *change) isBehindLocked(node int, s Stage) bool {
-	return c.before.Has(node) && s.reached() < c.number
+	return c.before.Has(node) && s.reached() < c.number && slices.ContainsFunc(c.seen, func(seen sighting) bool { return c.showsListLocked(seen.stage) })
 }
 
 // isBehind is isBehindLocked for callers that do not hold mu.
@@ -219,12 +222,12 @@ func (c *change) joins(node int, s Stage) (Stage, bool) {
 	return c.stageLocked(), c.joinsLocked(node, s)
 }
 
-// joinsLocked reports whether a node with this stage joins: it had one of our lists, or left other nodes in a change
-// that it did not see the end of. A node with another list could be in use. The caller holds mu.
+// joinsLocked reports whether a node with this stage joins: it had one of our lists. A node with other lists could be in
+// use. The caller holds mu.
 func (c *change) joinsLocked(node int, s Stage) bool {
 	isOurs := func(list string) bool { return list == c.old || list == c.new }
 	return c.after.Has(node) && !c.before.Has(node) && c.number != 0 && !c.isOverLocked() &&
-		s.isBefore(c.stageLocked()) && (isOurs(s.Old) || isOurs(s.New) || s.Step == Begun || s.Step == Committed)
+		s.isBefore(c.stageLocked()) && (isOurs(s.Old) || isOurs(s.New))
 }
 
 // next returns the stage that the node must have now, and whether that needs the stages and counters of others:
@@ -237,7 +240,7 @@ func (c *change) next(node int, s Stage, now, maxTTL time.Duration, votes func(i
 	case c.isBehindLocked(node, s):
 		return s, true
 	case !c.isJoint():
-		if s == c.undoes && now < c.undoneBy {
+		if s == c.asked && now < c.askedBy {
 			to = Stage{Number: s.Number, Old: s.Old}
 		}
 	case c.isOverLocked():
@@ -249,7 +252,7 @@ func (c *change) next(node int, s Stage, now, maxTTL time.Duration, votes func(i
 		}
 	case s.Step < Done && c.after.Has(node) && c.mayBeDoneLocked(maxTTL):
 		to.Step, needsOthers = Done, true
-	case s.Step == Begun && c.before.Has(node) && c.isCommittingLocked():
+	case s.Step == Begun && c.before.Has(node) && c.isCommittingLocked(now):
 		to.Step = Committed
 	}
 	if to != s && !c.isTurnOfLocked(node, to, now, votes) {
@@ -291,15 +294,15 @@ func (c *change) getsStageLocked(node int, to Stage) bool {
 	case Done:
 		return c.after.Has(node) && !c.isDone(c.seen[node].stage)
 	case Settled:
-		return c.seen[node].stage == c.undoes
+		return c.seen[node].stage == c.asked
 	}
 	return c.before.Has(node) && !c.isDone(c.seen[node].stage) && (to.Step != Committed || c.seen[node].stage.isOf(c.old, c.new))
 }
 
-// isCommittingLocked reports whether this host commits the change: the operator wants it, or another host
-// has begun to. The caller holds mu.
-func (c *change) isCommittingLocked() bool {
-	return c.number != 0 && c.commits == c.number || slices.ContainsFunc(c.seen, func(seen sighting) bool { return c.refusesOld(seen.stage) })
+// isCommittingLocked reports whether this host commits the change: the operator wants it, or a host has begun to. The
+// caller holds mu.
+func (c *change) isCommittingLocked(now time.Duration) bool {
+	return c.isJoint() && c.asked == c.stageLocked() && now < c.askedBy || slices.ContainsFunc(c.seen, func(seen sighting) bool { return c.refusesOld(seen.stage) })
 }
 
 // evidenceLocked returns the nodes that show that every lock of an old host has expired; none if there are
@@ -360,7 +363,7 @@ func (c *change) complete(node int, s Stage, word string, maxTTL time.Duration, 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.isBehindLocked(node, s) {
-		return sources.latest(s, func(stage Stage) bool { return stage.serves(c.old) && c.numberOf(stage) == c.number })
+		return sources.latest(s, c.showsListLocked)
 	}
 	to = s
 	to.Step = Done
@@ -422,10 +425,10 @@ func (c *change) refusal(node int, s Stage) error {
 		return errors.New("the nodes are being changed to this host's list, and that is not complete on this node (redlock nodes on a host with both lists says what it waits for): until then this host needs the config with joining and leaving nodes")
 	case c.isJoint() && s.Step >= Committed && s.New == c.old && !c.before.Has(node):
 		return fmt.Errorf("it left these nodes in an earlier change (%s), and does not join before a majority of the old list may vote", s)
-	case s.Step != Settled:
-		return fmt.Errorf("another change of the nodes is in progress (%s, here %s): use the same config everywhere, or undo that change first (redlock nodes undo); or, if it is a joining node that was used with other nodes, and no host uses it now: FLUSHALL on this node alone, then it waits max_ttl like a new node", s, c.stageLocked())
+	case s.Step == Begun || s.Step == Committed:
+		return fmt.Errorf("another change of the nodes is in progress (%s, here %s): use the same config everywhere, or undo that change before its commit (redlock nodes undo); or, if it is a joining node that was used with other nodes, and no host uses it now: FLUSHALL on this node alone, then it waits max_ttl like a new node", s, c.stageLocked())
 	case c.isJoint():
 		return fmt.Errorf("it was admitted with another node list (%s, here %s): the nodes that are not joining must be the list of the other hosts; if it is a joining node that was used before, and no host uses it now: FLUSHALL on this node alone, then it waits max_ttl like a new node", s, c.stageLocked())
 	}
-	return fmt.Errorf("it was admitted with another node list (%s, here %s): with two lists two quorums could hold one lock; use the same names everywhere; to change the list while locks are held, first mark nodes as joining or leaving on all hosts (NODES.md, Changing the nodes); or %s", s.Old, c.old, ChangeForAll)
+	return fmt.Errorf("it was admitted with another node list (%s, here %s): with two lists two quorums could hold one lock; use the same names everywhere; to change the list while locks are held, first mark nodes as joining or leaving on all hosts (NODES.md, Changing the nodes); or %s", s, c.stageLocked(), ChangeForAll)
 }

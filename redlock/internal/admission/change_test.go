@@ -83,7 +83,7 @@ func TestServes(t *testing.T) {
 		{"a b c", "abd>abc done", yes},
 		{"a b c", "abd", "another node list"},
 		{"a b c", "abd>abe begun", "another change"},
-		{"a b c", "abd>abe done", "another change"},
+		{"a b c", "abd>abe done", "another node list"},
 		{"a b c- d+", "abc", yes},
 		{"a b c- d+", "abc>abd begun", yes},
 		{"a b c- d+", "abc>abd committed", yes},
@@ -124,8 +124,10 @@ func TestServes(t *testing.T) {
 		if _, ok := f.change.joins(3, stageOf("xyz")); ok {
 			t.Error("a node of other lists joins by itself")
 		}
-		if _, ok := f.change.joins(3, stageOf("xyz>xy committed")); !ok {
-			t.Error("a node that left other nodes does not join")
+		for _, other := range []string{"begun", "committed", "done"} {
+			if _, ok := f.change.joins(3, stageOf("xyz>xy "+other)); ok {
+				t.Errorf("a node of other nodes, in a change that is %s there, joins by itself", other)
+			}
 		}
 		if _, ok := f.change.joins(3, stageOf("9 abcd>abc committed")); ok {
 			t.Error("a node with a larger number joins")
@@ -225,7 +227,7 @@ func TestNextStage(t *testing.T) {
 	} {
 		f := changing(c.host)
 		f.look(c.looks...)
-		f.change.commits = c.commit
+		f.change.asked, f.change.askedBy = Stage{Number: c.commit, Old: f.change.old, New: f.change.new, Step: Begun}, time.Minute
 		if got, _ := f.change.next(c.node, stageOf(c.has), time.Duration(c.now)*time.Second, 10*time.Second, votes); got != stageOf(c.want) {
 			t.Errorf("%s: node %d with %s gets %v, want %s", c.what, c.node, c.has, got, c.want)
 		}
@@ -260,17 +262,21 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// An operator's commit is for one change: not for the same one, begun again after an undo. Guards change.note.
+// An operator's commit is for one change and a short time: not for the same change, begun again after an undo that this
+// host did not see. Guards change.isCommittingLocked.
 func TestUndoneChangeIsNotCommitted(t *testing.T) {
 	f := changing("a b c- d+")
 	f.look("a1 begun 1 9", "b1 begun 1 9", "c1 begun 1 9", "d1 begun 1 9")
-	f.change.commits = 1
-	if got, _ := f.change.next(0, stageOf("abc>abd begun"), 10*time.Second, 10*time.Second, func(int) bool { return true }); got.Step != Committed {
-		t.Errorf("before it is undone: %v", got)
+	for node := range f.members {
+		f.register.voting[node] = true
 	}
-	f.look("a1 abc 11 11", "a1 begun 12 12")
-	if got, _ := f.change.next(0, stageOf("abc>abd begun"), 20*time.Second, 10*time.Second, func(int) bool { return true }); got.Step != Begun {
-		t.Errorf("after it was undone: %v", got)
+	if err := f.Commit(9 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	for now, want := range map[time.Duration]Step{13 * time.Second: Committed, 20 * time.Second: Begun} { // an undo comes after ten seconds
+		if got, _ := f.change.next(0, stageOf("abc>abd begun"), now, 10*time.Second, func(int) bool { return true }); got.Step != want {
+			t.Errorf("after it was asked for at 9s, at %v: %v", now, got)
+		}
 	}
 }
 
@@ -387,6 +393,20 @@ func TestNodeBehind(t *testing.T) {
 	}
 }
 
+// A host asks the other nodes for a node that is behind if one of them shows the list in use: it would ask in vain each
+// second otherwise. Guards change.isBehindLocked.
+func TestNodeBehindAsksIfShown(t *testing.T) {
+	for stage, want := range map[string]bool{"3 abc": true, "3 abc>abd begun": true, "3 abc>abd committed": false} {
+		for _, host := range []string{"a b c", "a b c- d+"} {
+			f := changing(host)
+			f.look("b1 "+stage+" 1 9", "c1 "+stage+" 1 9")
+			if got := f.change.isBehind(0, stageOf("2 abx>abc committed")); got != want {
+				t.Errorf("a host with %s, the other nodes with %s: asks is %v", host, stage, got)
+			}
+		}
+	}
+}
+
 // A host finds out the number of its list from a majority. It refuses a node with a number that the others have not
 // reached, and no node can make it believe that. Guards change.learnLocked, change.isAlien.
 func TestNumberOfList(t *testing.T) {
@@ -404,7 +424,11 @@ func TestNumberOfList(t *testing.T) {
 		{"one is restored from others", "a b c", []string{"a1 99 abc 1 1", "b1 3 abc 1 1", "c1 3 abc 1 1"}, 3, "99 abc"},
 		{"one is in a change of others", "a b c", []string{"a1 99 abc>abd begun 1 1", "b1 3 abc 1 1", "c1 3 abc 1 1"}, 3, "99 abc>abd begun"},
 		{"one node", "a", []string{"a1 3 a 1 1"}, 3, "5 a"},
-		{"a change, and the old nodes are gone", "a- b+ c+", []string{"b1 7 a>bc done 1 1"}, 7, ""},
+		{"a change, and the old nodes are gone", "a- b+ c+", []string{"b1 7 a>bc done 1 1", "c1 7 a>bc committed 1 1"}, 7, ""},
+		{"one new node of a change is restored from others", "a- b+ c+", []string{"b1 99 a>bc done 1 1", "c1 7 a>bc begun 1 1"}, 7, ""},
+		{"one new node of a change", "a- b+ c+", []string{"b1 99 a>bc done 1 1"}, 0, ""},
+		{"one of others was seen first", "a b c", []string{"a1 4 abc>abd committed 1 1", "b1 3 abc 1 1", "c1 3 abc 1 1"}, 4, "6 abc"},
+
 		{"a change", "a b c- d+", []string{"a1 7 abc>abd begun 1 1", "b1 7 abc>abd begun 1 1", "d1 99 abc>abd begun 1 1"}, 7, "9 abd"},
 	} {
 		f := changing(c.host)
@@ -434,14 +458,18 @@ func TestListIsReplaced(t *testing.T) {
 		{"and back on one node", []string{"abc>abd committed"}, []string{"a1 3 abc 1 1"}, true},
 		{"a number of others", []string{"99 abc>abd committed"}, []string{"b1 3 abc 1 1", "c1 3 abc 1 1"}, false},
 	} {
-		f := changing("a b c")
-		f.look(c.looks...)
-		for node, stage := range c.refusals {
-			f.change.noteRefused(node, stageOf(stage))
-		}
-		f.look(c.looks...)
-		if got := f.change.isReplaced(); got != c.want {
-			t.Errorf("%s: replaced is %v", c.what, got)
+		for _, isKnown := range []bool{true, false} {
+			f := changing("a b c")
+			if isKnown {
+				f.look(c.looks...)
+			}
+			for node, stage := range c.refusals {
+				_ = f.change.noteRefused(node, stageOf(stage))
+			}
+			f.look(c.looks...)
+			if got := f.change.isReplaced(); got != c.want {
+				t.Errorf("%s: replaced is %v, with the number known first: %v", c.what, got, isKnown)
+			}
 		}
 	}
 }

@@ -298,7 +298,7 @@ func (j *judgement) beginQuarantine(hasCounters bool) Verdict {
 func (j *judgement) judgeRestarted(e Epoch) Verdict {
 	m, s := j.member, j.snapshot
 	if stage, err := parseStage(e.Stage); err == nil && e.Name == m.name {
-		m.fleet.change.noteReplaced(stage)
+		_ = m.fleet.change.noteRefused(m.index, stage)
 	}
 	own := e.Name == m.name && (m.word == "" || e.Word == m.word || e.Word == m.marker.Word)
 	if !m.durable || !s.Info.File.hasEachVote() || s.At < m.durability.from || !own || e.Pending {

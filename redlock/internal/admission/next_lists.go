@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
@@ -21,7 +22,7 @@ func (f *Fleet) IsListReplaced() bool { return f.change.isReplaced() }
 // ServesLists returns why this host would get too few votes with other lists of nodes, which may be
 // equal: an error above, or the refusal of a node. sources are the nodes that answered. Nodes that are
 // not in this host's present lists are not asked, and no reason.
-func (f *Fleet) ServesLists(before, after []string, sources *Sources) error {
+func (f *Fleet) ServesLists(now time.Duration, before, after []string, sources *Sources) error {
 	next := &change{old: listDigest(before, f.options.Prefix), new: listDigest(after, f.options.Prefix)}
 	var serving, refusing quorum.Set
 	var refusal error
@@ -44,7 +45,7 @@ func (f *Fleet) ServesLists(before, after []string, sources *Sources) error {
 	}
 	c := f.change
 	c.mu.Lock()
-	isCommitting := c.isCommittingLocked()
+	isCommitting := c.isCommittingLocked(now)
 	c.mu.Unlock()
 	mayLack := func(list []string) int { return (len(list) - 1) / 2 }
 	switch {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
@@ -37,9 +38,9 @@ func TestServesLists(t *testing.T) {
 	} {
 		f := changing(c.host)
 		if c.commits {
-			f.change.number, f.change.commits = 1, 1
+			f.change.asked, f.change.askedBy = f.change.stage(), time.Second
 		}
-		if err := f.ServesLists(strings.Split(c.before, ""), strings.Split(c.after, ""), showing(c.nodes)); err != c.want {
+		if err := f.ServesLists(0, strings.Split(c.before, ""), strings.Split(c.after, ""), showing(c.nodes)); err != c.want {
 			t.Errorf("a host with %s, nodes with %s: the lists %s and %s: %v, want %v", c.host, c.nodes, c.before, c.after, err, c.want)
 		}
 	}
@@ -63,7 +64,7 @@ func TestServesOtherLists(t *testing.T) {
 		{"a b c- d+", "abc>abd done,abc>abd done,abc>abd done,abc>abd done", "abd", "abe", ""},
 	} {
 		f := changing(c.host)
-		err := f.ServesLists(strings.Split(c.before, ""), strings.Split(c.after, ""), showing(c.nodes))
+		err := f.ServesLists(0, strings.Split(c.before, ""), strings.Split(c.after, ""), showing(c.nodes))
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("a host with %s, nodes with %s: the lists %s and %s: %v, want %q", c.host, c.nodes, c.before, c.after, err, c.want)
 		}
@@ -87,9 +88,9 @@ func TestUndoOfACommit(t *testing.T) {
 		f := changing(c.host)
 		f.look(c.look)
 		if c.asked {
-			f.change.commits = f.change.number
+			f.change.asked, f.change.askedBy = f.change.stage(), time.Second
 		}
-		if err := f.CanUndo(); !errors.Is(err, c.want) {
+		if err := f.CanUndo(0); !errors.Is(err, c.want) {
 			t.Errorf("a host with %s, %s: %v, want %v", c.host, c.look, err, c.want)
 		}
 	}

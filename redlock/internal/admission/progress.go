@@ -53,7 +53,7 @@ func (f *Fleet) Progress(now time.Duration) (p Progress) {
 	switch {
 	case next.Decides(done) && c.after&votes&^done == 0:
 		p.Step = Done
-	case c.isCommittingLocked():
+	case c.isCommittingLocked(now):
 		p.Step, p.Behind = Committed, c.after&votes&^done
 		if !old.Decides(committed) {
 			p.Behind = c.before & votes &^ committed
@@ -115,30 +115,35 @@ var (
 	ErrConflicting  = errors.New("another change of the nodes is in progress")
 )
 
-// CanCommit returns why this host cannot commit the change in its config now.
-func (f *Fleet) CanCommit(now time.Duration) error {
-	switch p := f.Progress(now); {
+// CanCommit returns the step of the change in this host's config, or why this host cannot commit it now.
+func (f *Fleet) CanCommit(now time.Duration) (Step, error) {
+	p := f.Progress(now)
+	switch {
 	case !f.change.isJoint():
-		return ErrNoChange
+		return Settled, ErrNoChange
 	case p.Conflict:
-		return ErrConflicting
+		return Settled, ErrConflicting
 	case p.Over:
-		return ErrOver
+		return Settled, ErrOver
 	case p.Step == Settled:
-		return ErrNotBegun
+		return Settled, ErrNotBegun
 	}
-	return nil
+	return p.Step, nil
 }
 
-// Commit makes this host commit the change in its config. Old hosts get no vote from then on, and the
+// CommitTime is how long a host tries to commit a change: half the time after which an undo takes a host for one that is not
+// at work. So a host that was stopped commits no change that was undone, and began again.
+const CommitTime = 5 * LookInterval
+
+// Commit makes this host commit the change in its config, within CommitTime. Old hosts get no vote from then on, and the
 // change cannot be undone.
 func (f *Fleet) Commit(now time.Duration) error {
-	if err := f.CanCommit(now); err != nil {
+	if _, err := f.CanCommit(now); err != nil {
 		return err
 	}
 	f.change.mu.Lock()
 	defer f.change.mu.Unlock()
-	f.change.commits = f.change.number
+	f.change.asked, f.change.askedBy = f.change.stageLocked(), now+CommitTime
 	return nil
 }
 
@@ -151,12 +156,12 @@ func (f *Fleet) ShowsCommit() bool {
 }
 
 // CanUndo returns why this host cannot undo a change.
-func (f *Fleet) CanUndo() error {
+func (f *Fleet) CanUndo(now time.Duration) error {
 	f.change.mu.Lock()
 	defer f.change.mu.Unlock()
 	_, ok := f.change.begunByOthersLocked()
 	switch {
-	case f.change.number != 0 && f.change.commits == f.change.number, slices.ContainsFunc(f.change.seen, func(seen sighting) bool {
+	case f.change.isCommittingLocked(now), slices.ContainsFunc(f.change.seen, func(seen sighting) bool {
 		return seen.stage.Old == f.change.old && seen.stage.Step >= Committed && seen.stage.Number >= f.change.number
 	}):
 		return ErrCommitted
@@ -180,14 +185,14 @@ func (c *change) begunByOthersLocked() (Stage, bool) {
 // Undo makes this host undo, on all nodes, a change that has begun and is not committed. Its config
 // must have the old list. If another host still has the change in its config, it begins again.
 func (f *Fleet) Undo(now time.Duration) error {
-	if err := f.CanUndo(); err != nil {
+	if err := f.CanUndo(now); err != nil {
 		return err
 	}
 	c := f.change
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.undoes, _ = c.begunByOthersLocked()
-	c.undoneBy = now + time.Duration(2+len(f.members))*2*stepInterval
+	c.asked, _ = c.begunByOthersLocked()
+	c.askedBy = now + time.Duration(2+len(f.members))*2*stepInterval
 	return nil
 }
 
