@@ -359,7 +359,7 @@ missing_packages() {
 # missing_options prints packages for examples in other languages and the status page.
 missing_options() {
 	local program
-	for program in node:nodejs tsc:node-typescript javac:default-jdk-headless chromium:chromium; do
+	for program in node:nodejs tsc:node-typescript javac:default-jdk-headless ruby:ruby chromium:chromium; do
 		has_command "${program%:*}" || echo "${program#*:}"
 	done
 }

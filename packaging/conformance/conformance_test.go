@@ -45,6 +45,11 @@ func TestNode(t *testing.T) {
 	playAll(t, needs(t, "node", "nodejs"), "program.mjs")
 }
 
+func TestRuby(t *testing.T) {
+	t.Parallel()
+	playAll(t, needs(t, "ruby", "ruby"), "program.rb")
+}
+
 // TestProgram tests another client.
 func TestProgram(t *testing.T) {
 	if *other == "" {

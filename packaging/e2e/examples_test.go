@@ -12,7 +12,10 @@ import (
 	"testing"
 )
 
-const exampleDir = "../examples"
+const (
+	exampleDir = "../examples"
+	adapterDir = "../examples/adapters"
+)
 
 // exampleFile is a client in another language, its interpreter or compiler, and that program's
 // Debian package.

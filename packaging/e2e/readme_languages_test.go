@@ -32,6 +32,13 @@ func TestPageLanguagePrograms(t *testing.T) {
 			holds(t, exec.Command("node", program), "REDLOCK_SOCKET="+h.socket)
 		})
 	}
+	t.Run("ruby", func(t *testing.T) {
+		needRuby(t)
+		program := filepath.Join(t.TempDir(), "program.rb")
+		b := only(t, "CLIENTS.md", "ruby", "client.lock(")
+		writeFile(t, program, b.text())
+		holds(t, exec.Command("ruby", "-I", filepath.Join(rubyClient, "lib"), program), "REDLOCK_SOCKET="+h.socket)
+	})
 	t.Run("a test with redlockd/testing", func(t *testing.T) {
 		needNode(t)
 		program := filepath.Join(nodeProject(t), "program.mjs")
