@@ -52,6 +52,7 @@ type Sim struct {
 	closed       bool
 	refusal      error // the reply to every command; nil if commands are executed
 	delay        func() (request, reply time.Duration)
+	writeDelay   time.Duration
 	hook         func(redlock.Command)
 	between      func(next redlock.Command) time.Duration // how long to serve other clients before the next command of a group; may be nil
 	trace        func(redlock.Command, redlock.Reply)

@@ -60,6 +60,7 @@ type flight struct {
 	started   bool // the group has arrived, and earlier groups were executed
 	waits     bool // the group has arrived, but an earlier one was not executed yet
 	executed  bool
+	wrote     bool          // one of its commands changed data
 	stalled   bool          // waits until a hung node resumes
 	late      time.Duration // after a cut: the delay of the rest of the group
 	reply     time.Duration // the delay of the replies
@@ -323,7 +324,9 @@ func (s *Sim) execute(f *flight) {
 			continue
 		}
 		s.lag = f.reply
+		before := s.state.Changes
 		f.replies[f.next] = s.executeCommand(f.conn, command)
+		f.wrote = f.wrote || s.state.Changes != before
 		if s.trace != nil {
 			s.trace(command, f.replies[f.next])
 		}
@@ -376,6 +379,9 @@ func (s *Sim) answer(f *flight) {
 	}
 	c := f.conn
 	reply := max(f.reply, time.Until(c.replies))
+	if f.wrote {
+		reply += s.writeDelay
+	}
 	switch {
 	case s.dropReplies > 0 && f.counts():
 		s.dropReplies--

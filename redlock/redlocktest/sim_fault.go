@@ -16,6 +16,14 @@ func (s *Sim) SetDelay(fn func() (request, reply time.Duration)) {
 	s.delay = fn
 }
 
+// SetWriteDelay sets how long the replies to a group are delayed if one of its commands changed data, as
+// a slow disk does if the node syncs its append-only file always.
+func (s *Sim) SetWriteDelay(d time.Duration) {
+	s.lock()
+	defer s.mu.Unlock()
+	s.writeDelay = d
+}
+
 // Down makes the node unreachable: its connections break, messages in transit are lost, and dials
 // are refused. It keeps its data. Up ends it.
 func (s *Sim) Down() {

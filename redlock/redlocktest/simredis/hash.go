@@ -118,6 +118,7 @@ func hsetCommand(c call) redlock.Reply {
 	if err != nil {
 		return Refuse(err)
 	}
+	c.Changes++
 	had := len(h.Values)
 	h.grow(len(pairs) / 2)
 	for i := 0; i < len(pairs); i += 2 {
@@ -143,6 +144,7 @@ func hdelCommand(c call) redlock.Reply {
 	case had > 0 && len(h.Values) == 0:
 		c.drop(key)
 	case had > len(h.Values):
+		c.Changes++
 	}
 	return Number(int64(had - len(h.Values)))
 }

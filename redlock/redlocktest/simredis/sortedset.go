@@ -83,6 +83,7 @@ func (c call) shrunk(key string, s *SortedSet, removed int) redlock.Reply {
 	case len(s.members) == 0:
 		c.drop(key)
 	default:
+		c.Changes++
 	}
 	return Number(int64(removed))
 }
@@ -154,6 +155,7 @@ options:
 		s.set(rest[1], score)
 	}
 	if added+changed > 0 {
+		c.Changes++
 	}
 	if ch {
 		added += changed

@@ -24,13 +24,15 @@ type State struct {
 	commands int64 // executed since the start
 	// ScriptCommands is the number of commands that scripts gave the node.
 	ScriptCommands int
-	Keys           map[string]entry
-	Scripts        map[string]string             // the sources of loaded scripts, by SHA
-	protos         map[string]*lua.FunctionProto // what runs for a loaded script
-	variants       map[Variant]bool              // planted mistakes
-	planted        plantedScripts                // with them; nil: there are none
-	Kill           func(clientID int64) int64    // ends a connection; returns how many it ended
-	Clients        func() []*Client              // in the order of dialling
+	// Changes is the number of commands that changed data.
+	Changes  int
+	Keys     map[string]entry
+	Scripts  map[string]string             // the sources of loaded scripts, by SHA
+	protos   map[string]*lua.FunctionProto // what runs for a loaded script
+	variants map[Variant]bool              // planted mistakes
+	planted  plantedScripts                // with them; nil: there are none
+	Kill     func(clientID int64) int64    // ends a connection; returns how many it ended
+	Clients  func() []*Client              // in the order of dialling
 	subscriptions
 	Durable       bool              // the node says that it is durable
 	StrictKeys    bool              // scripts may use only the keys that their call declares, as in Dragonfly
@@ -108,10 +110,12 @@ func (s *State) Lookup(key string, now int64) (entry, bool) {
 // put sets the value of a key.
 func (s *State) put(key string, e entry) {
 	s.Keys[key] = e
+	s.Changes++
 }
 
 func (s *State) drop(key string) {
 	delete(s.Keys, key)
+	s.Changes++
 }
 
 // SortedKeys returns the keys that match pattern.
