@@ -65,7 +65,8 @@ type Node struct {
 	Address string
 	State   string        // "ready", "connecting", "down", "quarantined" or "refused"
 	Left    time.Duration // until its quarantine ends
-	RTT     time.Duration // of recent requests
+	RTT     time.Duration // how long it took for the last requests that only read
+	Write   time.Duration // how long it took for the last requests that wrote; 0: there were none
 	Wakeups string        // how waiters learn that a lock is free: "pubsub" (the node calls them) or "polling"; "": unknown
 	// Step is how far a change of the nodes is on it: "begun", "committed" or "done"; "": it is not
 	// being changed. List is "joining" or "leaving" if the config says so.
@@ -179,6 +180,7 @@ func nodeOf(r *ipc.Response) Node {
 		State:   text(r, "state"),
 		Left:    duration(r, "left"),
 		RTT:     duration(r, "rtt"),
+		Write:   duration(r, "write"),
 		Wakeups: text(r, "wakeups"),
 		Step:    text(r, "step"),
 		List:    text(r, "list"),

@@ -91,12 +91,12 @@ func TestStatus(t *testing.T) {
 		c, d := dialScripted(t)
 		asked := async(func() (*Status, error) { return c.Status(t.Context()) })
 		d.expect("@0 STATUS")
-		d.say("@0 - node=a address=10.0.0.1:6379 state=ready wakeups=pubsub rtt=1",
+		d.say("@0 - node=a address=10.0.0.1:6379 state=ready wakeups=pubsub rtt=1 write=3",
 			"@0 - node=b address=unix:/run/redis/b.sock state=quarantined left=2500 : it was restarted",
 			"@0 OK n=2 nodes=2 quorum=2 spare=-1 leases=7 left=2500 max_ttl=30000 unnoted=yes table=removed unreloaded=yes build=abc : no quorum for another 3s")
 		got := asked.must(t)
 		want := &Status{Quorum: 2, Spare: -1, Left: 2500 * time.Millisecond, MaxTTL: 30 * time.Second, Text: "no quorum for another 3s", Unnoted: true, Table: "removed", Unreloaded: true, Counts: map[string]int64{"leases": 7}, Nodes: []Node{
-			{Name: "a", Address: "10.0.0.1:6379", State: "ready", Wakeups: "pubsub", RTT: time.Millisecond},
+			{Name: "a", Address: "10.0.0.1:6379", State: "ready", Wakeups: "pubsub", RTT: time.Millisecond, Write: 3 * time.Millisecond},
 			{Name: "b", Address: "unix:/run/redis/b.sock", State: "quarantined", Left: 2500 * time.Millisecond, Reason: "it was restarted"},
 		}}
 		if !reflect.DeepEqual(got, want) {

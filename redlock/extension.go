@@ -296,7 +296,7 @@ func (e *extension) onTimeout() {
 		o.undecided, o.ended = e.closeLocked(), e.isOverLocked()
 		for i := range e.k.q.lanes {
 			if !e.answered.Has(i) { // it counts as failed
-				e.failures = append(e.failures, e.failure(i, FailedTimeout, node.Silence(e.k.q.options.NodeTimeout)))
+				e.failures = append(e.failures, e.failure(i, FailedTimeout, e.k.q.lanes[i].Late(e.k.q.options.NodeTimeout)))
 			}
 		}
 	}

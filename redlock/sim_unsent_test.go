@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -16,8 +17,9 @@ func TestNoReleaseForLateAcquire(t *testing.T) {
 		time.Sleep(40 * ms)
 		j := f.record()
 		behind := f.acquire(redlock.Request{Name: "y", TTL: time.Second})
-		f.at(behind.Deadline(), 200*ms) // the lease is released by then
-		want(t, "acquires at the slow node", len(j.on(0, "a")), 0)
+		f.at(behind.Deadline(), 200*ms)                                                                     // the lease is released by then
+		acquires := slices.DeleteFunc(j.on(0, "a"), func(o operation) bool { return o.key != "redlock:y" }) // without those of probes
+		want(t, "acquires at the slow node", len(acquires), 0)
 		want(t, "releases at the slow node", len(j.on(0, "r")), 0)
 		want(t, "releases at another node", len(j.on(1, "r")), 1)
 	})

@@ -19,7 +19,7 @@ var shown = cmdtest.Replies{
 	ipc.VerbList: cmdtest.Reply("- lock=job state=held mode=exclusive fence=77 ttl=7412 pid=4121 user=cron since=62588 note=why%2C%20because",
 		"- lock=job state=waiting mode=exclusive pid=77 user=www since=20",
 		"- lock=a%2Cb,job state=waiting mode=shared pid=78 user=www since=20", "- lock=gpu state=waiting mode=exclusive slots=4 pid=79 user=www since=20", "OK n=4"),
-	ipc.VerbStatus: cmdtest.Reply("- node=a address=10.0.0.1:6379 state=ready wakeups=polling rtt=2", "- node=bb address=unix:/b state=quarantined left=12000 : restarted",
+	ipc.VerbStatus: cmdtest.Reply("- node=a address=10.0.0.1:6379 state=ready wakeups=polling rtt=2 write=3", "- node=bb address=unix:/b state=quarantined left=12000 : restarted",
 		"- node=d address=10.0.0.4:6379 state=quarantined left=13000 : restarted",
 		"- node=c address=10.0.0.3:6379 state=down : redis-c: connection refused", "OK n=4 nodes=4 quorum=3 spare=-2 waiters=1 leases=2 left=12000 max_ttl=30000 lost=4 repairs=0 : no quorum for another 12s"),
 }
@@ -157,8 +157,8 @@ job   held   exclusive  41   -     1s     900ms  77     "\x1b[2J"
 NOT READY (a quorum is 1 of 1 node): "a: \u202e"
 connections 0, leases 0, waiters 0
 
-NODE  ADDRESS  STATE  RTT
-a     :1       down   -
+NODE  ADDRESS  STATE  RTT  WRITE
+a     :1       down   -    -
 
 a: "\u202e"
 `},
@@ -299,11 +299,11 @@ gpu        waiting  1 of 4 slots  79    www   20ms   -     -
 NOT READY (a quorum is 3 of 4 nodes): no quorum for another 12s
 connections 0, leases 2, waiters 1, lost 4, waiters poll 1 of the nodes
 
-NODE  ADDRESS        STATE                RTT
-a     10.0.0.1:6379  ready                2ms
-bb    unix:/b        quarantined for 12s  -
-d     10.0.0.4:6379  quarantined for 13s  -
-c     10.0.0.3:6379  down                 -
+NODE  ADDRESS        STATE                RTT  WRITE
+a     10.0.0.1:6379  ready                2ms  3ms
+bb    unix:/b        quarantined for 12s  -    -
+d     10.0.0.4:6379  quarantined for 13s  -    -
+c     10.0.0.3:6379  down                 -    -
 
 bb, d: restarted
 
@@ -313,8 +313,8 @@ c: redis-c: connection refused
 ready (a quorum is 1 of 1 node): locks work, but no further node may fail
 connections 0, leases 0, waiters 0
 
-NODE  ADDRESS  STATE  RTT
-a     :1       ready  -
+NODE  ADDRESS  STATE  RTT  WRITE
+a     :1       ready  -    -
 `},
 		{"status, JSON", shown, []string{"status", "--json"}, exit.Unavailable, `
 {
@@ -331,6 +331,7 @@ a     :1       ready  -
       "state": "ready",
       "left_ms": 0,
       "rtt_ms": 2,
+      "write_ms": 3,
       "wakeups": "polling",
       "reason": ""
     },
@@ -340,6 +341,7 @@ a     :1       ready  -
       "state": "quarantined",
       "left_ms": 12000,
       "rtt_ms": 0,
+      "write_ms": 0,
       "wakeups": "",
       "reason": "restarted"
     },
@@ -349,6 +351,7 @@ a     :1       ready  -
       "state": "quarantined",
       "left_ms": 13000,
       "rtt_ms": 0,
+      "write_ms": 0,
       "wakeups": "",
       "reason": "restarted"
     },
@@ -358,6 +361,7 @@ a     :1       ready  -
       "state": "down",
       "left_ms": 0,
       "rtt_ms": 0,
+      "write_ms": 0,
       "wakeups": "",
       "reason": "redis-c: connection refused"
     }

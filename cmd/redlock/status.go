@@ -22,13 +22,14 @@ func newStatusCommand() *cobra.Command {
 them.
 
 With --json: {"ready", "quorum", "spare", "left_ms", "max_ttl_ms", "text", "nodes":
-[{"node", "address", "state", "left_ms", "rtt_ms", "wakeups", "reason"}], "counts":
-{"leases", …}}. If a restart of redlockd would lose leases, also "unnoted": true
+[{"node", "address", "state", "left_ms", "rtt_ms", "write_ms", "wakeups", "reason"}],
+"counts": {"leases", …}}. If a restart of redlockd would lose leases, also "unnoted": true
 and "table", a word for the reason (redlockd-protocol(7)).
 spare is how many more nodes may fail; it is below 0 if there is no quorum. left_ms is
 the time left of a node's quarantine, or until enough quarantines end for a quorum: a
 node that is new or was restarted may have forgotten locks, so it does not vote for
-max_ttl. While redlockd drains before it stops, "draining_ms" is the time left. wakeups
+max_ttl. rtt_ms is how long a node took for the last requests that only read, write_ms for
+the last ones that wrote; 0: there were none. While redlockd drains before it stops, "draining_ms" is the time left. wakeups
 says how a node reports free locks to waiters: "pubsub", or "polling" if waiters have
 to ask at random intervals; "" is not known. Counts are since the start of redlockd.
 

@@ -28,11 +28,11 @@ NOT READY (a quorum is 3 of 4 nodes): no quorum for another 12s
 connections 0, leases 2, waiters 1
 lost 4
 
-NODE  ADDRESS        STATE                RTT
-a     10.0.0.1:6379  ready                2ms
-bb    unix:/b        quarantined for 12s  -
-d     10.0.0.4:6379  quarantined for 13s  -
-c     10.0.0.3:6379  down                 -
+NODE  ADDRESS        STATE                RTT  WRITE
+a     10.0.0.1:6379  ready                2ms  3ms
+bb    unix:/b        quarantined for 12s  -    -
+d     10.0.0.4:6379  quarantined for 13s  -    -
+c     10.0.0.3:6379  down                 -    -
 
 bb, d: restarted
 
@@ -136,8 +136,8 @@ ready (a quorum is 1 of 1 node): locks work, but no further node may fail
 connections 0, leases 0, waiters 0
 nothing has happened yet
 
-NODE  ADDRESS  STATE  RTT
-a     :1       ready  -
+NODE  ADDRESS  STATE  RTT  WRITE
+a     :1       ready  -    -
 
 no lock that you may see is held or waited for
 

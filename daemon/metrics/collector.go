@@ -43,6 +43,7 @@ var (
 	descLeft            = desc("redlockd_quorum_left_seconds", "Time until the end of the quarantines that prevent a quorum; 0: none do.")
 	descState           = desc("redlockd_node_state", "1 for the current state of a node, 0 for the other states.", "node", "state")
 	descNodeLeft        = desc("redlockd_node_quarantine_left_seconds", "Time left of a node's quarantine; 0 also if it waits for something else.", "node")
+	descNodeWrite       = desc("redlockd_node_write_seconds", "How long a node took for the last calls that wrote; 0: there were none.", "node")
 	descWarnings        = desc("redlockd_node_warnings", "Warnings about a node; redlock status shows them.", "node")
 	descCertificateEnds = desc("redlockd_node_certificate_end_timestamp_seconds", "When the first certificate expires that the next connection to a node needs, in Unix time.", "node")
 	descChange          = desc("redlockd_nodes_change", "1 for the current step of the change of the nodes in the config, 0 for the other steps.", "step")
@@ -76,7 +77,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 func (c collector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		descBuild, descConnections, descLeases, descWaiters, descLongest, descUnwritten,
-		descNodes, descQuorum, descSpare, descMaxTTL, descLeft, descState, descNodeLeft, descWarnings, descCertificateEnds, descChange,
+		descNodes, descQuorum, descSpare, descMaxTTL, descLeft, descState, descNodeLeft, descNodeWrite, descWarnings, descCertificateEnds, descChange,
 	} {
 		to <- desc
 	}
@@ -120,6 +121,7 @@ func (c collection) collectNodes(status *redlock.Status) {
 	for i := range status.Nodes {
 		node := &status.Nodes[i]
 		c.gauge(descNodeLeft, node.Left.Seconds(), node.Name)
+		c.gauge(descNodeWrite, node.Write.Seconds(), node.Name)
 		c.gauge(descWarnings, float64(len(node.Warning)), node.Name)
 		for _, state := range allNodeStates {
 			c.gauge(descState, oneIf(node.State == state), node.Name, string(state))

@@ -12,7 +12,7 @@ func TestCollectorOfStatus(t *testing.T) {
 	status := redlock.Status{
 		Quorum: 3, Ready: 1, Left: 1500 * time.Millisecond, MaxTTL: 30 * time.Second,
 		Nodes: []redlock.NodeStatus{
-			{Name: "a", State: redlock.NodeReady, Warning: []string{"no persistence", "noeviction"}},
+			{Name: "a", State: redlock.NodeReady, Write: 3 * time.Millisecond, Warning: []string{"no persistence", "noeviction"}},
 			{Name: "b", State: redlock.NodeQuarantined, Left: 2500 * time.Millisecond},
 			{Name: "c", State: redlock.NodeDown}, {Name: "d", State: redlock.NodeRefused}, {Name: "e", State: redlock.NodeConnecting},
 		},
@@ -26,6 +26,7 @@ func TestCollectorOfStatus(t *testing.T) {
 		`redlockd_quorum_spare`:                             -2,
 		`redlockd_quorum_left_seconds`:                      1.5,
 		`redlockd_max_ttl_seconds`:                          30,
+		`redlockd_node_write_seconds{node="a"}`:             .003,
 		`redlockd_node_warnings{node="a"}`:                  2,
 		`redlockd_node_warnings{node="b"}`:                  0,
 		`redlockd_nodes_change{step="begun"}`:               0,

@@ -57,9 +57,10 @@ type pageData struct {
 type gauge struct{ ID, Name, Value string }
 
 type pageNode struct {
-	Name, Address, State, RTT string
-	Level                     string // good, risk or bad
-	Notes                     []string
+	Name, Address, State string
+	RTT, Write           string
+	Level                string // good, risk or bad
+	Notes                []string
 }
 
 type pageLock struct{ Names, State, Mode, User, PID, Since string }
@@ -150,9 +151,7 @@ func pageNodeOf(n *redlock.NodeStatus) pageNode {
 	case n.State == redlock.NodeReady || n.State == redlock.NodeQuarantined || n.State == redlock.NodeConnecting:
 		node.Level = "risk"
 	}
-	if n.RTT > 0 {
-		node.RTT = n.RTT.Round(10 * time.Microsecond).String()
-	}
+	node.RTT, node.Write = trip(n.RTT), trip(n.Write)
 	if n.Left > 0 {
 		node.State += fmt.Sprintf(" for %v", wholeSeconds(n.Left))
 	}
@@ -164,6 +163,14 @@ func pageNodeOf(n *redlock.NodeStatus) pageNode {
 	}
 	node.Notes = append(node.Notes, n.OtherWarnings()...)
 	return node
+}
+
+// trip returns how long calls took; "": not known.
+func trip(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.Round(10 * time.Microsecond).String()
 }
 
 // pageLocks returns the waiters, then the leases, the oldest first in each part.

@@ -27,10 +27,10 @@ func troubledDaemon() Snapshot {
 		Quorum: redlock.Status{
 			Quorum: 3, Ready: 4, MaxTTL: 30 * time.Second,
 			Nodes: []redlock.NodeStatus{
-				{Name: "a", Address: "10.0.0.1:6379", State: redlock.NodeReady, RTT: 412 * time.Microsecond},
-				{Name: "b", Address: "10.0.0.2:6379", State: redlock.NodeReady, RTT: 380 * time.Microsecond},
-				{Name: "c", Address: "10.0.0.3:6379", State: redlock.NodeReady, RTT: 1210 * time.Microsecond, Warning: []string{"maxmemory-policy is allkeys-lru: set noeviction"}},
-				{Name: "d", Address: "10.0.0.4:6379", State: redlock.NodeReady, RTT: 395 * time.Microsecond},
+				{Name: "a", Address: "10.0.0.1:6379", State: redlock.NodeReady, RTT: 412 * time.Microsecond, Write: 530 * time.Microsecond},
+				{Name: "b", Address: "10.0.0.2:6379", State: redlock.NodeReady, RTT: 380 * time.Microsecond, Write: 490 * time.Microsecond},
+				{Name: "c", Address: "10.0.0.3:6379", State: redlock.NodeReady, RTT: 1210 * time.Microsecond, Write: 1420 * time.Microsecond, Warning: []string{"maxmemory-policy is allkeys-lru: set noeviction"}},
+				{Name: "d", Address: "10.0.0.4:6379", State: redlock.NodeReady, RTT: 395 * time.Microsecond, Write: 510 * time.Microsecond},
 				{Name: "e", Address: "10.0.0.5:6379", State: redlock.NodeDown, Reason: errors.New("dial: connection refused")},
 			},
 			Counts: redlock.Counts{Grants: 1204, Lost: 3},

@@ -411,6 +411,9 @@ func nodeLine(call *server.Call, node redlock.NodeStatus, change *redlock.Change
 	if node.RTT > 0 {
 		line.Ms("rtt", node.RTT+time.Millisecond-1) // rounded up
 	}
+	if node.Write > 0 {
+		line.Ms("write", node.Write+time.Millisecond-1)
+	}
 	if n := len(node.OtherWarnings()); n > 0 {
 		line.Int("warnings", int64(n))
 	}

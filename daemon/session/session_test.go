@@ -249,7 +249,7 @@ func TestStatus(t *testing.T) {
 	w.Say("LOCK a", granted5)
 	w.Send("STATUS")
 	for _, node := range []string{"a", "b", "c"} {
-		w.Want(`- node=` + node + ` address=unix:\S+ state=ready wakeups=\w+ rtt=\d+ persistence=none`)
+		w.Want(`- node=` + node + ` address=unix:\S+ state=ready wakeups=\w+ rtt=\d+ write=\d+ persistence=none`)
 	}
 	w.Want(`OK n=3 nodes=3 quorum=2 spare=1 leases=1 waiters=0 connections=1 max_ttl=30000 grants=1 lost=0 handovers=0 passes=0 splits=0 wakeups=0 writebacks=\d repairs=0 quarantines=0 clock_jumps=0 withdrawals=0 counter_losses=0 : .*`)
 	d.Nodes.Servers[1].Kill()

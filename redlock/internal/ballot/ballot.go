@@ -206,7 +206,7 @@ func (b *Ballot) timeOut(timeout time.Duration, lanes []*node.Lane) {
 	b.isClosed = true
 	for i := range b.Answers {
 		if b.Answers[i].Verdict == unanswered {
-			b.countLocked(i, nil, &node.Error{Node: lanes[i].Name(), Op: b.Op, Failure: node.FailedTimeout, Err: node.Silence(timeout)})
+			b.countLocked(i, nil, &node.Error{Node: lanes[i].Name(), Op: b.Op, Failure: node.FailedTimeout, Err: lanes[i].Late(timeout)})
 		}
 	}
 }

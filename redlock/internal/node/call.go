@@ -90,6 +90,19 @@ func (c *Call) noteAnswer(node int, replies []redis.Reply) {
 	c.Waiter.notePosition(node, position)
 }
 
+// hasWritten reports whether the answers show that the node wrote to its data. (It does not for a
+// lock that it refused. Other answers may hide a write.)
+func (c *Call) hasWritten(replies []redis.Reply) bool {
+	for i := range replies {
+		switch op, reply := c.Ops[i].Op, &replies[i]; {
+		case op.Takes() && script.IsFencedGrant(fenceReply(reply)),
+			(op == script.Extend || op == script.Confirm || op == script.Release) && reply.Int > 0:
+			return true
+		}
+	}
+	return false
+}
+
 // isExclusive reports whether an acquire of several names is exclusive.
 func (c *Call) isExclusive() bool {
 	return !slices.ContainsFunc(c.Ops, func(o script.Operation) bool { return o.Op == script.Join })

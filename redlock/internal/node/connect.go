@@ -24,7 +24,7 @@ func (l *Lane) connect(ctx context.Context) (redis.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.retry.loginLimit())
 	defer cancel()
 	pulsing.Go(func() { l.pulse(ctx) })
-	l.minRoundTrip = minRoundTrip{}
+	l.minRoundTrip, l.minWrite = minRoundTrip{}, minRoundTrip{}
 	conn, err := l.dial(ctx)
 	switch {
 	case isAtNode(err):
@@ -131,9 +131,41 @@ func (l *Lane) noteDistance(trip time.Duration) (changed bool) {
 	return changed
 }
 
+// notePace records whether even the fastest calls that wrote were answered after node_timeout. The node
+// then grants nothing in time, however fast it reads, and counts as down. Calls are still sent to it. It
+// reports whether that has changed.
+func (l *Lane) notePace(trip time.Duration) (changed bool) {
+	if trip <= l.timing.answer {
+		trip = 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	changed = (l.slowWrite == 0) != (trip == 0)
+	l.slowWrite = trip
+	return changed
+}
+
+// mayWriteSlowly reports whether a probe should measure how long the node takes to write.
+func (l *Lane) mayWriteSlowly() bool {
+	return l.slowWrite > 0 || l.writeTrip > l.timing.answer // only this goroutine writes these
+}
+
+// explainSilence returns the error for a connection that broke. If the node is known to write slowly,
+// a silence is no news.
+func (l *Lane) explainSilence(err error) error {
+	if l.slowWrite > 0 && errors.As(err, new(Silence)) {
+		return l.writesSlowly(l.slowWrite)
+	}
+	return err
+}
+
+// writesSlowly returns the error of a node that takes longer than node_timeout to write.
+func (l *Lane) writesSlowly(trip time.Duration) error {
+	return &SlowWriteError{Trip: trip, Timeout: l.timing.answer}
+}
+
 // handshake finds out which Redis process answers, ends the previous connection, and repeats
-// pending releases. Then it finds out whether the node may vote. If the previous connection was
-// silent, the node must first answer a script.
+// pending releases. Then it finds out whether the node may vote.
 func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 	s, err := l.identify(ctx, conn)
 	if err != nil {
@@ -142,16 +174,35 @@ func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 	if err := l.load(ctx, conn); err != nil {
 		return err
 	}
+	return l.writeError(l.beginWriting(ctx, conn, s))
+}
+
+// beginWriting does the part of a handshake in which the node writes. If the previous connection was
+// silent, or the node wrote slowly, it must first answer a script that writes.
+func (l *Lane) beginWriting(ctx context.Context, conn redis.Conn, s *admission.Snapshot) error {
 	if err := l.repeatPending(ctx, conn); err != nil { // only releases: the state of other calls is unknown
 		return err
 	}
-	if l.session.mustProbe { // CLIENT PAUSE … WRITE lets all other commands through
-		if err := l.probe(ctx, conn); err != nil {
+	if l.session.mustProbe || l.slowWrite > 0 { // CLIENT PAUSE … WRITE lets all other commands through
+		l.session.epoch = s.Epoch // not verified: no call is sent before verify
+		err := l.probe(ctx, conn)
+		l.session.epoch = ""
+		if err != nil {
 			return err
 		}
 	}
 	l.noteDistance(l.minRoundTrip.shortest())
+	l.notePace(cmp.Or(l.minWrite.shortest(), l.slowWrite))
 	return l.verify(ctx, conn, s)
+}
+
+// writeError explains a node that is near and answered what it could answer by reading, but no script.
+func (l *Lane) writeError(err error) error {
+	var silence Silence
+	if !errors.As(err, &silence) || l.minRoundTrip.shortest() > l.timing.answer {
+		return err
+	}
+	return &SlowWriteError{Trip: time.Duration(silence), Timeout: l.timing.answer, AtLeast: true}
 }
 
 // identify reads which Redis process answers and what its clock shows, and ends the previous
@@ -167,6 +218,7 @@ func (l *Lane) identify(ctx context.Context, conn redis.Conn) (*admission.Snapsh
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return nil, err
 	}
+	l.noteRead()
 	s, err := l.readLook(l.trip.replies[:looks])
 	if err != nil || l.node.Embedded {
 		return s, err

@@ -58,11 +58,36 @@ func (e *FarError) Error() string {
 	return fmt.Sprintf("answers after %v, but node_timeout is %v: raise node_timeout to at least %v on all hosts, or use nodes that are nearer", e.Trip.Round(time.Millisecond), e.Timeout, e.needed())
 }
 
-// needed returns a node_timeout in which the node can also log in, in steps of 50 ms.
-func (e *FarError) needed() time.Duration {
+// needed returns a node_timeout in which the node can also log in.
+func (e *FarError) needed() time.Duration { return timeoutFor(e.Trip) }
+
+// timeoutFor returns a node_timeout for nodes that take trip to answer, in steps of 50 ms: a call may
+// have to wait until the node has answered the one before it.
+func timeoutFor(trip time.Duration) time.Duration {
 	const step = 50 * time.Millisecond
-	return (3*e.Trip + step - 1).Truncate(step)
+	return (3*trip + step - 1).Truncate(step)
 }
+
+// SlowWriteError means that the node answers calls that write only after node_timeout, when its votes do
+// not count any more. It may read much faster.
+type SlowWriteError struct {
+	Trip, Timeout time.Duration
+	AtLeast       bool // it has not answered after Trip
+}
+
+func (e *SlowWriteError) Error() string {
+	took, raise := "take", ""
+	if e.AtLeast {
+		took = "take longer than"
+	} else if timeout := timeoutFor(e.Trip); timeout <= maxAdvice {
+		raise = fmt.Sprintf("raise node_timeout to at least %v on all hosts, or ", timeout)
+	}
+	return fmt.Sprintf("writes %s %v, but node_timeout is %v: %sfind out what delays its writes (its disk, if appendfsync is always; CLIENT PAUSE)",
+		took, e.Trip.Round(time.Millisecond), e.Timeout, raise)
+}
+
+// maxAdvice is the longest node_timeout to recommend: a tenth of the default ttl.
+const maxAdvice = time.Second
 
 // Seconds rounds a duration up, for messages.
 func Seconds(d time.Duration) time.Duration {

@@ -212,6 +212,9 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 		return l.resend(ctx, conn, again)
 	}
 	l.forgetTrouble()
+	if len(group) == 0 {
+		l.noteRead()
+	}
 	s, lookErr := l.readLook(rest)
 	if err := l.resend(ctx, conn, again); err != nil {
 		return err
@@ -226,6 +229,7 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 // malformed, it fails all calls of the group from there on.
 func (l *Lane) answerGroup(group []Call, spans int) error {
 	end := 0
+	l.trip.wrote = false
 	for i, span := range l.trip.spans[:spans] {
 		calls := group[span.first:span.end]
 		if err := checkSpan(calls, &l.trip.replies[i]); err != nil {
@@ -235,6 +239,9 @@ func (l *Lane) answerGroup(group []Call, spans int) error {
 		l.answerSpan(calls, &l.trip.replies[i])
 		clear(l.trip.replies[i].Array)
 		end = span.end
+	}
+	if l.trip.wrote {
+		l.noteWrite()
 	}
 	clear(group[:end]) // so that an idle lane keeps nothing alive
 	return nil
@@ -398,6 +405,7 @@ func (l *Lane) answerCall(c *Call, replies []redis.Reply) {
 			return
 		}
 	}
+	l.trip.wrote = l.trip.wrote || c.hasWritten(replies)
 	c.noteAnswer(l.index, replies)
 	c.answer(l.index, replies, nil)
 }

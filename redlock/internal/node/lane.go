@@ -60,7 +60,10 @@ type Lane struct {
 	oldestSentAt  time.Duration             // when the oldest group in progress was sent; 0: none is
 	pending       map[string]pendingRelease // by token: releases that the node has not answered
 	rtt           time.Duration
+	readTrip      time.Duration // the last round trip of calls that only read; 0: none yet
+	writeTrip     time.Duration // the last round trip of calls that wrote; 0: none yet
 	farTrip       time.Duration // the shortest round trip, if that is longer than node_timeout; otherwise 0
+	slowWrite     time.Duration // the shortest round trip of calls that wrote, if that is longer than node_timeout; otherwise 0
 	lastError     error         // the last error that it answered, although it is ready
 	denied        error         // why it refuses what locks need, although it is ready
 	listenErr     error         // why it does not call waiters
@@ -73,6 +76,7 @@ type Lane struct {
 	window        window
 	retry         retry
 	minRoundTrip  minRoundTrip
+	minWrite      minRoundTrip    // of calls that wrote
 	notExecuted   []Call          // calls of groups in progress that the node refused with NOSCRIPT: see processReply
 	admitting     chan<- struct{} // a request to end the quarantine
 	asksHosts     chan<- hosts    // a request for the hosts
@@ -258,7 +262,7 @@ func (l *Lane) enqueueLocked(c *Call, now time.Duration) *Error {
 		l.urgent = append(l.urgent, *c)
 		return nil
 	case l.oldestSentAt != 0 && now-l.oldestSentAt > l.timing.answer:
-		return l.failure(c, FailedTimeout, Silence(now-l.oldestSentAt))
+		return l.failure(c, FailedTimeout, l.lateLocked(now-l.oldestSentAt))
 	case len(l.queue) >= maxQueue:
 		return l.failure(c, FailedFull, errFull)
 	}
@@ -314,7 +318,7 @@ func (l *Lane) Run(ctx context.Context) {
 		l.letListen()
 		err = l.serve(ctx, conn)
 		l.session.mustProbe = errors.As(err, new(Silence))
-		l.failWaiting(err)
+		l.failWaiting(l.explainSilence(err))
 		l.pause(ctx, l.retry.broke(l.clock()-since, jitter))
 	}
 }
@@ -409,12 +413,17 @@ func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
 
 // onHeartbeat requests a look at the node, and a retry of what the node refused before.
 func (l *Lane) onHeartbeat(heartbeatTimer *time.Timer) {
-	if l.minRoundTrip.isSettled() && l.noteDistance(l.minRoundTrip.shortest()) && l.observe != nil {
+	isNews := l.minRoundTrip.isSettled() && l.noteDistance(l.minRoundTrip.shortest())
+	if l.minWrite.isSettled() {
+		isNews = l.notePace(l.minWrite.shortest()) || isNews
+	}
+	if isNews && l.observe != nil {
 		l.observe(l.Status())
 	}
 	l.minRoundTrip.age()
+	l.minWrite.age()
 	l.session.isShort = !l.session.needsLook && l.mayLookShort()
-	l.session.needsLook, l.session.needsRights, l.session.mustRepeat, l.session.needsProbe = true, !l.session.isShort, true, l.isDenied()
+	l.session.needsLook, l.session.needsRights, l.session.mustRepeat, l.session.needsProbe = true, !l.session.isShort, true, l.isDenied() || l.mayWriteSlowly()
 	heartbeatTimer.Reset(l.nextLook())
 }
 

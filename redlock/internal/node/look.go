@@ -186,6 +186,7 @@ func (l *Lane) look(ctx context.Context, conn redis.Conn) (*admission.Snapshot, 
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return nil, err
 	}
+	l.noteRead()
 	return l.readLook(l.trip.replies)
 }
 
@@ -287,6 +288,9 @@ func (l *Lane) rewrite(ctx context.Context, conn redis.Conn, s *admission.Snapsh
 	err := l.trip.replies[0].Err
 	switch {
 	case err == nil:
+		if l.trip.replies[0].Int == 1 {
+			l.noteWrite()
+		}
 		return nil
 	case redis.IsKind(err, "NOSCRIPT"): // the script is loaded, and the next round tries again
 		return l.load(ctx, conn)

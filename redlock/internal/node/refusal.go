@@ -123,6 +123,9 @@ func (l *Lane) probe(ctx context.Context, conn redis.Conn) error {
 	if err != nil {
 		return err
 	}
+	if firstError(reply) == nil {
+		l.noteWrite()
+	}
 	if err := cmp.Or(firstError(reply), lacks); err == nil {
 		l.showDenial(nil)
 	} else if !l.isDenied() {

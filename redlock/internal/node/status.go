@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,7 +36,8 @@ type Status struct {
 	SourcesFound  int           // how many of these there will be, as of now
 	OnlyHere      bool          // only this host, whose clock may have stood still, quarantines the node: nobody can end that early
 	Warning       []string      // what makes the locks less safe or available than they could be, with the fix
-	RTT           time.Duration // of the last round trip that was answered; 0 before the first
+	RTT           time.Duration // of the last round trip that only read; 0 before the first
+	Write         time.Duration // of the last round trip that wrote; 0 before the first
 	// Step is the step of a change of the nodes on this node; "": it is not being changed.
 	Step string
 	// Calls: it calls waiters when a lock is released. If fewer than a quorum of nodes do, waiters
@@ -60,7 +62,7 @@ func (l *Lane) currentStatus() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	status := l.statusLocked()
-	if l.isConnectedLocked() && l.farTrip == 0 && l.oldestSentAt != 0 && now-l.oldestSentAt > l.timing.answer {
+	if l.isConnectedLocked() && l.farTrip == 0 && l.slowWrite == 0 && l.oldestSentAt != 0 && now-l.oldestSentAt > l.timing.answer {
 		status.State, status.Reason = Down, Silence(now-l.oldestSentAt)
 	}
 	return status
@@ -68,14 +70,16 @@ func (l *Lane) currentStatus() Status {
 
 // statusLocked returns the status. The caller holds mu.
 func (l *Lane) statusLocked() Status {
-	status := Status{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt, Warning: l.warnings, Calls: l.listening.Load() && l.publishes}
+	status := Status{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.readTrip, Write: l.writeTrip, Warning: l.warnings, Calls: l.listening.Load() && l.publishes}
 	if err := l.whyNotCalledLocked(); err != nil && l.isConnectedLocked() {
 		status.Warning = append(slices.Clone(l.warnings), err.Error())
 	}
 	switch l.state {
 	case Ready:
-		if status.Reason = l.lastError; l.farTrip > 0 {
-			status.State, status.Reason = Down, l.far(l.farTrip)
+		if late := l.lateReasonLocked(); late != nil {
+			status.State, status.Reason = Down, late
+		} else {
+			status.Reason = l.lastError
 		}
 	case Down:
 		if errors.As(l.reason, new(*RightsError)) { // it answers, but there can be no connection
@@ -87,6 +91,29 @@ func (l *Lane) statusLocked() Status {
 		status.Reason = l.whyNoVoteLocked(status.Left)
 	}
 	return status
+}
+
+// lateReasonLocked returns why all answers that a lock needs come after node_timeout; nil: they do not.
+// The caller holds mu.
+func (l *Lane) lateReasonLocked() error {
+	switch {
+	case l.farTrip > 0:
+		return l.far(l.farTrip)
+	case l.slowWrite > 0:
+		return l.writesSlowly(l.slowWrite)
+	}
+	return nil
+}
+
+// Late returns the reason why a call was not answered within d.
+func (l *Lane) Late(d time.Duration) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lateLocked(d)
+}
+
+func (l *Lane) lateLocked(d time.Duration) error {
+	return cmp.Or(l.lateReasonLocked(), error(Silence(d)))
 }
 
 // quarantineLeftLocked returns the least time that the quarantine lasts; 0: it does not end by itself.

@@ -47,6 +47,7 @@ type roundTrip struct {
 	received time.Duration // BootTime after it was answered
 	deadline tripContext   // the context in which it is sent and answered
 	err      error
+	wrote    bool // one of the answers shows that the node has written
 }
 
 // window has the groups in progress on one connection. Only the lane's goroutine uses it, with
@@ -261,6 +262,26 @@ func (l *Lane) connectionError(trip time.Duration, err error) error {
 		return l.noteMalformed(err)
 	}
 	return err
+}
+
+// noteRead records how long the node took for a look, unless that wrote: see appendAlive.
+func (l *Lane) noteRead() {
+	if l.lookShowsHost {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.readTrip = l.trip.received - l.trip.sent
+}
+
+// noteWrite records how long the node took for calls that wrote. If it syncs its append-only file
+// always, it answers those, and no others, only when its disk has them.
+func (l *Lane) noteWrite() {
+	took := l.trip.received - l.trip.sent
+	l.minWrite.note(took)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writeTrip = took
 }
 
 // noteTrip records an answered round trip.

@@ -23,9 +23,9 @@ func Ready(s *client.Status) bool { return s.Spare >= 0 && s.Draining == 0 }
 // NodesText returns a table of the nodes, and below it why some are not ready. Nodes often share a
 // reason, which is too long for a column.
 func NodesText(nodes []client.Node) string {
-	rows := [][]string{{"NODE", "ADDRESS", "STATE", "RTT"}}
+	rows := [][]string{{"NODE", "ADDRESS", "STATE", "RTT", "WRITE"}}
 	for _, n := range nodes {
-		rows = append(rows, []string{n.Name, n.Address, NodeState(n), output.Duration(n.RTT)})
+		rows = append(rows, []string{n.Name, n.Address, NodeState(n), output.Duration(n.RTT), output.Duration(n.Write)})
 	}
 	text := output.Table(rows)
 	for _, g := range GroupNodes(nodes, func(n client.Node) string { return n.Reason }) {
@@ -82,6 +82,7 @@ type NodeJSON struct {
 	State   string `json:"state"`
 	Left    int64  `json:"left_ms"`
 	RTT     int64  `json:"rtt_ms"`
+	Write   int64  `json:"write_ms"`
 	Wakeups string `json:"wakeups"`
 	Reason  string `json:"reason"`
 }

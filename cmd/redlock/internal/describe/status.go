@@ -82,7 +82,7 @@ func StatusToJSON(s *client.Status) StatusJSON {
 	for _, n := range s.Nodes {
 		status.Nodes = append(status.Nodes, NodeJSON{
 			Node: n.Name, Address: n.Address, State: n.State,
-			Left: n.Left.Milliseconds(), RTT: n.RTT.Milliseconds(), Wakeups: n.Wakeups, Reason: n.Reason,
+			Left: n.Left.Milliseconds(), RTT: n.RTT.Milliseconds(), Write: n.Write.Milliseconds(), Wakeups: n.Wakeups, Reason: n.Reason,
 		})
 	}
 	return status

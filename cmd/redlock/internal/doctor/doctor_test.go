@@ -154,6 +154,8 @@ func TestFindings(t *testing.T) {
 		}, []string{"warning same-host: this is redlockd -dev"}},
 		"slow node": {func(p *snapshot) { p.status.Nodes[1].RTT = 26 * time.Millisecond },
 			[]string{"warning latency: b took 26ms to answer, and after 50ms (node_timeout) its vote does not count"}},
+		"slow disk": {func(p *snapshot) { p.status.Nodes[1].Write = 26 * time.Millisecond },
+			[]string{"warning latency: b took 26ms to write, and after 50ms (node_timeout) its vote does not count; reads took 1ms"}},
 		"half of its time": {func(p *snapshot) { p.status.Nodes[1].RTT = 25 * time.Millisecond }, nil},
 		"polling": {func(p *snapshot) { p.status.Nodes[0].Wakeups, p.status.Nodes[2].Wakeups = "polling", "polling" },
 			[]string{"warning wake-ups: a, c: it does not call waiters"}},

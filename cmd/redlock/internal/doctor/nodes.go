@@ -232,18 +232,26 @@ func machineOf(address string) string {
 	return host
 }
 
-// checkLatency compares the round-trip times of the nodes with node_timeout. The daemon reports
-// milliseconds, rounded up.
+// checkLatency compares how long the nodes take with node_timeout, for reads and for writes: a vote is a
+// write. The daemon reports milliseconds, rounded up.
 func (p *snapshot) checkLatency() (findings []Finding) {
 	most := p.hello.NodeTimeout
 	var slowest time.Duration
 	for _, n := range p.status.Nodes {
-		if n.State == "down" { // its round trip is of an earlier time, and its own finding says more
+		if n.State == "down" { // its times are of earlier, and its own finding says more
 			continue
 		}
-		if slowest = max(slowest, n.RTT); n.RTT > most/2 {
+		took := max(n.RTT, n.Write)
+		slowest = max(slowest, took)
+		switch {
+		case took <= most/2:
+		case n.RTT <= most/2:
 			findings = append(findings, Finding{"latency", Warning,
-				fmt.Sprintf("%s took %v to answer, and after %v (node_timeout) its vote does not count", n.Name, n.RTT, most),
+				fmt.Sprintf("%s took %v to write, and after %v (node_timeout) its vote does not count; reads took %v", n.Name, took, most, n.RTT),
+				"raise node_timeout, or find out what delays its writes (its disk, if appendfsync is always)"})
+		default:
+			findings = append(findings, Finding{"latency", Warning,
+				fmt.Sprintf("%s took %v to answer, and after %v (node_timeout) its vote does not count", n.Name, took, most),
 				"find out what slows it down (redis-cli --latency, SLOWLOG GET), or raise node_timeout"})
 		}
 	}
