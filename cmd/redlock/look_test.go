@@ -58,7 +58,6 @@ var wild = cmdtest.Replies{
 }
 
 func TestLook(t *testing.T) {
-	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		answers cmdtest.Replies
@@ -390,9 +389,8 @@ a     :1       ready  -    -
 		{"then files are", shown, []string{"__complete", "run", "job", ""}, 0, "\n:0\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
 			f := cmdtest.StartFake(t, test.answers)
-			code, stdout, stderr := cmdtest.Run(t, f.Socket, test.args...)
+			code, stdout, stderr := here(t, f.Socket, test.args...)
 			if code != test.code || stdout != test.want[1:] {
 				t.Errorf("exit code %d, want %d; stderr %q; stdout:\n%swant:\n%s", code, test.code, stderr, stdout, test.want[1:])
 			}
@@ -403,7 +401,6 @@ a     :1       ready  -    -
 // Bash inserts the common prefix of several names unquoted, and evaluates the line at the next TAB.
 // Any user may choose a name, so a name could run as a command of the user who completes it.
 func TestCompletesNoCommands(t *testing.T) {
-	t.Parallel()
 	names := []string{"a$(>b)1", "a$(>b)2", "a`>b`", "a b", "a;b", "a&b", "a|b", "a<b", "a>b", "a(b)", "a{b}", "a[b]", "a*", "a?", "a!b", "a#b",
 		"a^b", "a~", "a'b", `a"b`, `a\b`, "-a", "\u202ea", "a\u00a0b", "a/b.c:1@d+e=f_g-h%", "ümlaut"}
 	var lines []string
@@ -413,14 +410,13 @@ func TestCompletesNoCommands(t *testing.T) {
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbList: cmdtest.Reply(append(lines, "OK n="+strconv.Itoa(len(lines)))...)})
 	for args, want := range map[string]string{"who ": "a/b.c:1@d+e=f_g-h%\nümlaut\n:4\n", "run job,": "job,a/b.c:1@d+e=f_g-h%\njob,ümlaut\n:4\n"} {
 		command, word, _ := strings.Cut(args, " ")
-		if _, stdout, stderr := cmdtest.Run(t, f.Socket, "__complete", command, word); stdout != want {
+		if _, stdout, stderr := here(t, f.Socket, "__complete", command, word); stdout != want {
 			t.Errorf("redlock %s is completed to %q, want %q; stderr %q", args, stdout, want, stderr)
 		}
 	}
 }
 
 func TestLookRefused(t *testing.T) {
-	t.Parallel()
 	for _, test := range []struct {
 		args   []string
 		answer string
@@ -432,7 +428,7 @@ func TestLookRefused(t *testing.T) {
 		{[]string{"status"}, "ERR INTERNAL : oops", exit.Internal},
 	} {
 		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: cmdtest.Reply(test.answer), ipc.VerbList: cmdtest.Reply(test.answer), ipc.VerbStatus: cmdtest.Reply(test.answer)})
-		code, stdout, stderr := cmdtest.Run(t, f.Socket, test.args...)
+		code, stdout, stderr := here(t, f.Socket, test.args...)
 		_, text, _ := strings.Cut(test.answer, ": ")
 		cmdtest.CheckExit(t, code, test.code, stderr, text)
 		if stdout != "" {
@@ -471,7 +467,6 @@ func TestLookAtDaemon(t *testing.T) {
 }
 
 func TestVersionAndCompletion(t *testing.T) {
-	t.Parallel()
 	for _, test := range []struct {
 		args []string
 		want string
@@ -485,7 +480,7 @@ func TestVersionAndCompletion(t *testing.T) {
 		{[]string{"run", "--help"}, "redlock help run and redlock(1) say more."},
 		{[]string{"help", "run"}, "EXIT CODES"},
 	} {
-		code, stdout, stderr := cmdtest.Run(t, "/nowhere", test.args...)
+		code, stdout, stderr := here(t, "/nowhere", test.args...)
 		cmdtest.CheckExit(t, code, 0, stderr, "")
 		if !strings.Contains(stdout, test.want) {
 			t.Errorf("%v: %q is not in stdout", test.args, test.want)

@@ -61,7 +61,6 @@ func TestExitCodeOfTheCommand(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	t.Parallel()
 	for _, test := range []struct {
 		args   []string
 		stderr string
@@ -133,9 +132,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"completion", "csh"}, "no completion for the shell"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
-			t.Parallel()
 			f := cmdtest.StartFake(t, nil)
-			code, _, stderr := cmdtest.Run(t, f.Socket, test.args...)
+			code, _, stderr := here(t, f.Socket, test.args...)
 			cmdtest.CheckExit(t, code, exit.Usage, stderr, test.stderr)
 			if !strings.Contains(stderr, " --help'.") {
 				t.Errorf("stderr %q does not say how to get help", stderr)
@@ -276,8 +274,7 @@ func TestRequestOfKind(t *testing.T) {
 
 // --help shows a default if the flag has one.
 func TestHelpOfRun(t *testing.T) {
-	t.Parallel()
-	code, stdout, stderr := cmdtest.Run(t, "", "run", "--help")
+	code, stdout, stderr := here(t, "", "run", "--help")
 	cmdtest.CheckExit(t, code, 0, stderr, "")
 	if strings.Contains(stdout, "(default )") || !strings.Contains(stdout, "(default 1)") {
 		t.Errorf("the help shows wrong defaults:\n%s", stdout)
@@ -286,12 +283,11 @@ func TestHelpOfRun(t *testing.T) {
 
 // Shell completion shows the usage of a flag unchanged. --help shows no empty default.
 func TestHelpOfFlags(t *testing.T) {
-	t.Parallel()
 	for _, cmd := range newRoot().Commands() {
 		if usages := cmd.Flags().FlagUsages(); strings.Contains(usages, "(default )") || strings.Contains(usages, "(default 0s)") || strings.Contains(usages, "as --") {
 			t.Errorf("redlock %s --help shows wrong defaults:\n%s", cmd.Name(), usages)
 		}
-		code, stdout, stderr := cmdtest.Run(t, "/nowhere", "__complete", cmd.Name(), "--")
+		code, stdout, stderr := here(t, "/nowhere", "__complete", cmd.Name(), "--")
 		if code != 0 || strings.Contains(stdout, "`") {
 			t.Errorf("completion of redlock %s --: exit code %d, stderr %q, stdout %q; want no backquotes", cmd.Name(), code, stderr, stdout)
 		}
@@ -299,15 +295,14 @@ func TestHelpOfFlags(t *testing.T) {
 }
 
 func TestHelpCommand(t *testing.T) {
-	t.Parallel()
 	for _, args := range [][]string{{"help", "who"}, {"who", "--help"}} {
-		code, stdout, stderr := cmdtest.Run(t, "/nowhere", args...)
+		code, stdout, stderr := here(t, "/nowhere", args...)
 		cmdtest.CheckExit(t, code, 0, stderr, "")
 		if !strings.HasPrefix(stdout, "Show who holds a lock") || !strings.Contains(stdout, "help for who") {
 			t.Errorf("%v shows %q", args, stdout)
 		}
 	}
-	code, stdout, stderr := cmdtest.Run(t, "/nowhere", "help")
+	code, stdout, stderr := here(t, "/nowhere", "help")
 	cmdtest.CheckExit(t, code, 0, stderr, "")
 	if !strings.Contains(stdout, "Common commands") {
 		t.Errorf("help shows %q", stdout)
