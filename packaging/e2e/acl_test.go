@@ -17,19 +17,28 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// The rights in NODES.md suffice for locks of each kind and for waiters, on two hosts. The test
-// begins with new nodes in quarantine and ends after a flushed node. It uses every listed right.
-func TestPageRedisUserForAllKinds(t *testing.T) {
+// The rights in NODES.md suffice for locks of each kind, for waiters and for a durable node, on two
+// hosts, also beside another Redlock client. The test begins with new nodes in quarantine and ends after a
+// flushed node. It uses every listed right.
+func TestPageRedisUser(t *testing.T) {
 	t.Parallel() // mostly waits
 	acl := redisUser(t)
 	cluster := redlocktest.StartRedis(t, 3)
 	for _, server := range cluster.Servers {
 		setUser(t, server, acl)
 	}
-	one, other := hostWithUser(t, cluster), hostWithUser(t, cluster)
+	durable := cluster.Servers[2]
+	setUser(t, durable, durableUser(t))
+	one, other := hostWithUser(t, cluster, durable), hostWithUser(t, cluster, durable)
 	awaitReady(t, one, other)
 	useKinds(t, one, other, "")
 	waitForSlot(t, one, other)
+	for _, server := range cluster.Servers { // as another Redlock client
+		tell(t, server, "SET", "redlock:foreign", "its token", "PX", "500")
+	}
+	if err := acquire(t, one, redlock.Request{Name: "foreign"}).Release(within(t)); err != nil {
+		t.Errorf("the release of a lock that another client had: %v", err)
+	}
 	if _, err := one.Scan(within(t), ""); err != nil {
 		t.Errorf("SCAN: %v", err)
 	}
@@ -38,9 +47,7 @@ func TestPageRedisUserForAllKinds(t *testing.T) {
 		t.Errorf("FORCE: %v", err)
 	}
 	await(t, patience, held.Lost(), "the loss of the lease that was forced", nil)
-	if reply, err := cluster.Servers[0].Do("FLUSHALL"); err != nil || reply.Err != nil {
-		t.Fatal(err, reply.Err)
-	}
+	tell(t, cluster.Servers[0], "FLUSHALL")
 	waitFor(t, "the flushed node is noticed", func() bool { return one.Status().Ready == 2 })
 	awaitReady(t, one, other)
 
@@ -178,12 +185,12 @@ func waitForSlot(t *testing.T, one, other *redlock.Quorum) {
 }
 
 // hostWithUser returns a quorum that logs in as the page's user.
-func hostWithUser(t *testing.T, cluster *redlocktest.Cluster) *redlock.Quorum {
+func hostWithUser(t *testing.T, cluster *redlocktest.Cluster, durable ...*redlocktest.Server) *redlock.Quorum {
 	t.Helper()
 	var nodes []redlock.Node
 	for _, server := range cluster.Servers {
 		nodes = append(nodes, redlock.RedisNode(redlock.NodeOptions{Name: server.Name(), Address: server.Addr(), Username: "redlockd",
-			Password: func() (string, error) { return "wonderland", nil }}))
+			Durable: slices.Contains(durable, server), Password: func() (string, error) { return "wonderland", nil }}))
 	}
 	q, err := redlock.New(redlock.Options{Nodes: nodes, Prefix: "redlock:", NodeTimeout: 400 * time.Millisecond, MaxTTL: 2 * time.Second})
 	if err != nil {

@@ -17,13 +17,6 @@ import (
 	"time"
 )
 
-// A redis-server starts with the redis.conf and the users.acl of NODES.md, unchanged except for
-// the path.
-func TestNodesRedisConf(t *testing.T) {
-	t.Parallel()
-	nodesRedis(t, t.TempDir())
-}
-
 // Redis loads its append-only file with the rights of the user default, and drops transactions that
 // it may not execute: a vote is one. With the users of the page, a node with durable = true keeps
 // its votes over a restart.
@@ -98,19 +91,6 @@ func pageBlock(t *testing.T, page, words string) string {
 	}
 	t.Fatalf("no block with %q", words)
 	return ""
-}
-
-// STATUS has the fields that the operator's alerts use.
-func TestIncidentsAlerts(t *testing.T) {
-	t.Parallel()
-	h, _, _ := dev(t)
-	status := h.nc().lines("STATUS")
-	page := readFile(t, pagePath("INCIDENTS.md"))
-	for _, name := range []string{"spare", "lost", "clock_jumps", "withdrawals", "counter_losses"} {
-		if field(status[len(status)-1], name) == "" || !strings.Contains(page, "`"+name+"`") {
-			t.Errorf("%s: in STATUS %q, and wanted in INCIDENTS.md", name, status[len(status)-1])
-		}
-	}
 }
 
 // The page derives the units of a second fleet from the packaged ones. The two fleets share only

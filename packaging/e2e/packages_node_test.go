@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 )
 
@@ -53,11 +54,24 @@ func needNode(t *testing.T) {
 	}
 }
 
-// nodeProject makes a project that has installed the package: from the archive of npm pack or, without
-// npm, with the files that npm would pack.
+// nodeProject returns a new folder of a project that has installed the package. Node looks for packages in
+// the folders above as well.
 func nodeProject(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
+	nodeInstalled.Do(func() { installNodeClient(t, filepath.Join(binaries, "node")) })
+	dir, err := os.MkdirTemp(filepath.Join(binaries, "node"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+var nodeInstalled sync.Once
+
+// installNodeClient makes a project with the package: from the archive of npm pack or, without npm, with
+// the files that npm would pack.
+func installNodeClient(t *testing.T, dir string) {
+	t.Helper()
 	installed := filepath.Join(dir, "node_modules", "redlockd")
 	if err := os.MkdirAll(installed, 0o755); err != nil {
 		t.Fatal(err)
@@ -74,7 +88,7 @@ func nodeProject(t *testing.T) string {
 		if output, err := combined(unpack); err != nil {
 			t.Fatalf("tar: %v\n%s", err, output)
 		}
-		return dir
+		return
 	}
 	var described struct{ Files []string }
 	if err := json.Unmarshal([]byte(readFile(t, filepath.Join(nodeClient, "package.json"))), &described); err != nil {
@@ -83,5 +97,4 @@ func nodeProject(t *testing.T) string {
 	for _, name := range append(described.Files, "package.json", "README.md") {
 		writeFile(t, filepath.Join(installed, name), readFile(t, filepath.Join(nodeClient, name)))
 	}
-	return dir
 }

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,71 +62,6 @@ func buildProgram(t *testing.T, page string) (binary string) {
 		t.Fatalf("%s: the program does not build: %v\n%s", &b, err, output)
 	}
 	return binary
-}
-
-// TestPageRedisUser: redlockd works with a Redis user that has the rights of NODES.md and a
-// password from a file. The nodes are new and quarantined first. Later one loses its memory, and
-// gets the counters of the others.
-func TestPageRedisUser(t *testing.T) {
-	t.Parallel() // mostly waits
-	needNC(t)
-	cluster := redlocktest.StartRedis(t, 3)
-	lines := []string{`quorum {`, `max_ttl = "2s"`, `node_timeout = "400ms"`}
-	for i, server := range cluster.Servers {
-		setUser(t, server, redisUser(t))
-		if i == 2 {
-			setUser(t, server, durableUser(t))
-		}
-		lines = append(lines, fmt.Sprintf("node %q {", server.Name()), fmt.Sprintf("address = %q", server.Addr()),
-			`username = "redlockd"`, `password_file = "secret"`, fmt.Sprintf("durable = %t", i == 2), `}`)
-	}
-	h := newHost(t, cluster)
-	writeFile(t, filepath.Join(h.dir, "secret"), "wonderland\n")
-	writeFile(t, h.config, strings.Join(append(lines, `}`, fmt.Sprintf("socket { path = %q }", h.socket), ``), "\n"))
-	h.serve()
-	n, other := h.nc(), h.nc()
-	waitFor(t, "all nodes are ready", func() bool { return spare(other) == 1 })
-	n.expect("LOCK job wait=20s", "OK lock=job")
-	other.expect("LOCK job wait=0", "ERR HELD lock=job")
-	n.expect("EXTEND job ttl=1900ms", "OK lock=job")
-	if who := other.lines("WHO job"); len(who) != 2 {
-		t.Errorf("WHO answers %q, expected one holder", who)
-	}
-	if reply, err := cluster.Servers[0].Do("FLUSHALL"); err != nil || reply.Err != nil {
-		t.Fatal(err, reply.Err)
-	}
-	waitFor(t, "the flushed node is in quarantine", func() bool { return field(nodeLine(other, "a"), "state") == "quarantined" })
-	waitFor(t, "it votes again", func() bool { return field(nodeLine(other, "a"), "state") == "ready" })
-	n.expect("CHECK job", "OK lock=job")
-	awaitKeys(t, cluster.Servers, "redlock:job") // until its keys are repaired
-	n.expect("UNLOCK job", "OK lock=job")
-	everyKind(t, n, cluster.Servers)
-	for _, server := range cluster.Servers {
-		noDenial(t, server)
-	}
-}
-
-// everyKind acquires, extends, shows, waits for and releases locks of each kind.
-func everyKind(t *testing.T, n *terminal, servers []*redlocktest.Server) {
-	for _, request := range []string{"readers mode=shared", "semaphore slots=3", "one,two"} {
-		names, _, _ := strings.Cut(request, " ")
-		n.expect("LOCK "+request+" ttl=1900ms", "OK lock="+names)
-		n.expect("EXTEND "+names+" ttl=2s", "OK lock="+names)
-		first, _, _ := strings.Cut(names, ",")
-		if who := n.lines("WHO " + first); len(who) != 2 {
-			t.Errorf("WHO answers %q, expected one holder", who)
-		}
-		n.expect("UNLOCK "+names, "OK lock="+names)
-	}
-	for _, server := range servers { // as another Redlock client
-		if reply, err := server.Do("SET", "redlock:foreign", "its token", "PX", "500"); err != nil || reply.Err != nil {
-			t.Fatal(err, reply.Err)
-		}
-	}
-	n.expect("LOCK foreign wait=20s", "OK lock=foreign")
-	if how := field(nodeLine(n, "a"), "wakeups"); how != "pubsub" {
-		t.Errorf("node a wakes waiters by %s, expected pubsub", how)
-	}
 }
 
 // redisUser returns the block of NODES.md's users.acl for the user of redlockd.

@@ -3,11 +3,9 @@
 package e2e
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/redlockd/redlockd/client"
@@ -86,85 +84,9 @@ func TestLeaderUnit(t *testing.T) {
 	}
 }
 
-// A daemon takes its socket from the ones that it gets, and leaves the socket's file when it ends.
-func TestSocketActivation(t *testing.T) {
-	t.Parallel()
-	needNC(t)
-	activate := needProgram(t, "systemd-socket-activate")
-	h := &host{t: t, dir: t.TempDir()}
-	h.socket = filepath.Join(h.dir, "s")
-	d := start(t, h.dir, activate, "--listen="+filepath.Join(h.dir, "other"), "--listen="+h.socket, "--fdname=other:"+systemd.ListenerName,
-		filepath.Join(binaries, "redlockd"), "-dev", "-socket", h.socket)
-	waitFor(t, "systemd-socket-activate listens", func() bool { _, err := os.Stat(h.socket); return err == nil })
-	n := h.nc()
-	n.expect("LOCK job", "OK lock=job")
-	const want = `names=["other"]` // the log line may come after the answer
-	waitFor(t, "the log has "+want, func() bool { return strings.Contains(d.stderr.text(), want) })
-	d.signal(syscall.SIGTERM)
-	if code := d.wait(); code != 0 {
-		t.Errorf("it ended with %d:\n%s", code, d.stderr.text())
-	}
-	if _, err := os.Stat(h.socket); err != nil {
-		t.Errorf("the socket is not the daemon's to remove: %v", err)
-	}
-}
-
 func unitFile(t *testing.T, name string) string {
 	t.Helper()
 	return readFile(t, filepath.Join("..", "..", "systemd", name))
-}
-
-// The sysusers file creates the user and the group that the unit and the example config name.
-func TestSystemdUsers(t *testing.T) {
-	sysusers := needProgram(t, "systemd-sysusers")
-	root := t.TempDir()
-	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	file, err := filepath.Abs(filepath.Join("..", "..", "systemd", "sysusers.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if output, err := combined(exec.Command(sysusers, "--root="+root, file)); err != nil {
-		t.Fatalf("systemd-sysusers: %v\n%s", err, output)
-	}
-	if users := readFile(t, filepath.Join(root, "etc", "passwd")); !strings.Contains(users, "redlockd:") {
-		t.Errorf("no user redlockd in:\n%s", users)
-	}
-	if groups := readFile(t, filepath.Join(root, "etc", "group")); !strings.Contains(groups, "redlock:") {
-		t.Errorf("no group redlock in:\n%s", groups)
-	}
-	unit := unitFile(t, "redlockd.service")
-	for _, want := range []string{"\nUser=redlockd\n", "\nGroup=redlock\n"} {
-		if !strings.Contains(unit, want) {
-			t.Errorf("the unit lacks %q", want)
-		}
-	}
-}
-
-// The directory must exist, with its owners, before systemd creates the socket.
-func TestSystemdDirectory(t *testing.T) {
-	tmpfiles := needProgram(t, "systemd-tmpfiles")
-	if os.Geteuid() != 0 {
-		t.Skip("only root can give directories away")
-	}
-	root := t.TempDir()
-	writeFile(t, filepath.Join(root, "directory.conf"), unitFile(t, "tmpfiles.conf"))
-	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, filepath.Join(root, "etc", "passwd"), "redlockd:x:4321:4322::/:/bin/false\n")
-	writeFile(t, filepath.Join(root, "etc", "group"), "redlock:x:4322:\n")
-	if output, err := combined(exec.Command(tmpfiles, "--create", "--root="+root, filepath.Join(root, "directory.conf"))); err != nil {
-		t.Fatalf("systemd-tmpfiles: %v\n%s", err, output)
-	}
-	info, err := os.Stat(filepath.Join(root, "run", "redlockd"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if stat := info.Sys().(*syscall.Stat_t); info.Mode().Perm() != 0o750 || stat.Uid != 4321 || stat.Gid != 4322 {
-		t.Errorf("got mode %o, owner %d:%d; want 750, redlockd:redlock", info.Mode().Perm(), stat.Uid, stat.Gid)
-	}
 }
 
 func needProgram(t *testing.T, name string) (path string) {
