@@ -162,11 +162,14 @@ test_parts() {
 	packages=$(go list ./... | grep -vxE "$(go list -m)/(redlock|cmd/redlock|packaging/(architecture|conformance|e2e|model|sbom))")
 	# shellcheck disable=SC2086 # words
 	step "the other packages" go_test -p 2 $packages
+	start_beside benchmark # both mostly wait for processes
 	step "cmd/redlock" plain_test ./cmd/redlock
-	step "packaging/bench" in_bench plain_test -parallel 3 ./...
+	await_beside benchmark
 	step "packaging/nemesis" in_nemesis plain_test ./...
 	((!long)) || step "the last three with the race detector" test_raced
 }
+
+benchmark() { step "packaging/bench" in_bench plain_test -parallel 3 ./...; }
 
 # test_raced makes as many rounds as a usual run.
 test_raced() {

@@ -107,9 +107,10 @@ func TestNoViolationOfDurableNodes(t *testing.T) {
 	}
 }
 
-// Clocks that run 0.9 % fast or slow are within the promise.
+// Clocks that run 0.9 % fast or slow are within the promise. Usually some nodes are fast and others slow.
 func TestNoViolationWithClockRates(t *testing.T) {
-	for _, rates := range []string{"1.009", "0.991", "1.009,0.991"} {
+	all := []string{"1.009,0.991", "1.009", "0.991"}
+	for _, rates := range all[:effort.Rounds(1, len(all))] {
 		if out, code := nemesis(t, "-for", "3s", "-rates", rates); code != 0 {
 			t.Errorf("rates %s: exit code %d, want 0: %s", rates, code, out)
 		}
