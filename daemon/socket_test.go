@@ -219,7 +219,7 @@ func TestRemovedSocketOfTheManager(t *testing.T) {
 		t.Errorf("while it is there: %+v", news)
 	}
 	os.Remove(path)
-	want := socketNews{text: "the socket of the service manager was removed: no client can connect", fix: fixUnitSocket}
+	want := socketNews{event: unitSocketRemoved}
 	if news := s.check(&config.Socket{Path: path}); news != want {
 		t.Errorf("got %+v, want %+v", news, want)
 	}

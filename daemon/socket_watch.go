@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
@@ -27,31 +29,53 @@ func (s *socket) watch(ctx context.Context, d *daemon) {
 		case <-tick.C:
 		}
 		news := s.check(&d.Cfg.Socket)
-		if news != logged && news != (socketNews{}) {
-			values := []any{"socket", s.claim.path, "fix", news.fix}
-			if news.reason != "" {
-				values = append(values, "error", news.reason)
-			}
-			warn := d.Log.Warn // each text is a constant of check
-			warn(news.text, values...)
+		if news != logged {
+			s.warn(d.Log, news)
 		}
-		if logged = news; news.text == textBoundAgain {
+		if logged = news; news.event == boundAgain {
 			logged = socketNews{} // the next one is about another removal
 		}
 	}
 }
 
-// socketNews is a warning about the socket; zero: none.
-type socketNews struct{ text, fix, reason string }
+// socketNews is what happened to the socket; zero: nothing.
+type socketNews struct {
+	event  socketEvent
+	reason string // of cannotBind
+}
 
-const textBoundAgain = "the socket was removed, and is bound again: clients could not connect for up to a second"
+type socketEvent int
 
 const (
-	fixSocketFolder = "make its directory, and let the user of redlockd write there (systemd-tmpfiles --create)"
-	fixForeignFile  = "find out which program made it, and remove it: redlockd then binds its socket again"
-	fixRemovals     = "find out what removed it: a cleanup of old files, or another unit with the same RuntimeDirectory="
-	fixUnitSocket   = "systemctl restart redlockd.socket redlockd.service: all connections end, and their leases can be resumed until their deadline"
+	socketInPlace     socketEvent = iota
+	boundAgain                    // it was removed
+	cannotBind                    // it was removed
+	foreignFile                   // another file is at its path
+	unitSocketRemoved             // the service manager made it
+	unitSocketForeign             // the same, and another file is at its path
 )
+
+const fixUnitSocket = "systemctl restart redlockd.socket redlockd.service: all connections end, and their leases can be resumed until their deadline"
+
+// warn logs what happened to the socket.
+func (s *socket) warn(log hclog.Logger, news socketNews) {
+	path := s.claim.path
+	switch news.event {
+	case boundAgain:
+		log.Warn("the socket was removed, and is bound again: clients could not connect for up to a second", "socket", path,
+			"fix", "find out what removed it: a cleanup of old files, or another unit with the same RuntimeDirectory=")
+	case cannotBind:
+		log.Warn("the socket was removed, and cannot be bound again: no client can connect", "socket", path,
+			"fix", "make its directory, and let the user of redlockd write there (systemd-tmpfiles --create)", "error", news.reason)
+	case foreignFile:
+		log.Warn("another file is at the path of the socket: no client can connect", "socket", path,
+			"fix", "find out which program made it, and remove it: redlockd then binds its socket again")
+	case unitSocketRemoved:
+		log.Warn("the socket of the service manager was removed: no client can connect", "socket", path, "fix", fixUnitSocket)
+	case unitSocketForeign:
+		log.Warn("another file is at the path of the service manager's socket: no client can connect", "socket", path, "fix", fixUnitSocket)
+	}
+}
 
 // check binds the socket again if its file is gone. It returns what it did, or what is wrong.
 func (s *socket) check(cfg *config.Socket) socketNews {
@@ -62,16 +86,16 @@ func (s *socket) check(cfg *config.Socket) socketNews {
 	isGone := errors.Is(err, fs.ErrNotExist)
 	switch {
 	case !s.isOurs && isGone:
-		return socketNews{text: "the socket of the service manager was removed: no client can connect", fix: fixUnitSocket}
+		return socketNews{event: unitSocketRemoved}
 	case !s.isOurs:
-		return socketNews{text: "another file is at the path of the service manager's socket: no client can connect", fix: fixUnitSocket}
+		return socketNews{event: unitSocketForeign}
 	case !isGone:
-		return socketNews{text: "another file is at the path of the socket: no client can connect", fix: fixForeignFile}
+		return socketNews{event: foreignFile}
 	}
 	if err := s.bindAgain(cfg); err != nil {
-		return socketNews{"the socket was removed, and cannot be bound again: no client can connect", fixSocketFolder, err.Error()}
+		return socketNews{cannotBind, err.Error()}
 	}
-	return socketNews{text: textBoundAgain, fix: fixRemovals}
+	return socketNews{event: boundAgain}
 }
 
 // bindAgain replaces the listener by one that is bound to the path. Clients that have connected to the
