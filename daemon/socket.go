@@ -124,6 +124,9 @@ func bindSocket(cfg *config.Socket) (net.Listener, error) {
 	umask := syscall.Umask(0o777 &^ int(cfg.Mode)) // of the process; for others it is as strict, or they ask for 0600
 	err = syscall.Bind(fd, &syscall.SockaddrUnix{Name: cfg.Path})
 	syscall.Umask(umask)
+	if longest := len(syscall.RawSockaddrUnix{}.Path) - 1; err == syscall.EINVAL && len(cfg.Path) > longest {
+		return nil, fmt.Errorf("%w: its path has %d bytes, and may have %d", syscall.ENAMETOOLONG, len(cfg.Path), longest)
+	}
 	if err != nil {
 		return nil, os.NewSyscallError("bind", err)
 	}
