@@ -77,6 +77,7 @@ func (d *daemon) watchNodes(ctx context.Context) {
 			d.Log.Warn("node changes repeatedly: lines like the last ones were left out", "node", n.latest.Name, "address", n.latest.Address,
 				"lines", n.repeats, "state", n.latest.State, "reason", reasonOrNone(n.latest.Reason))
 		}
+		d.logQuorumRepeats()
 	}
 }
 

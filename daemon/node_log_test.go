@@ -57,6 +57,60 @@ func TestNodeStaysDownForAnotherReason(t *testing.T) {
 	}
 }
 
+// A quorum that comes and goes is logged once in a minute, and then with the number of its losses. If it
+// is away then, its return is logged.
+func TestFlappingQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out daemontest.Log
+		d := &daemon{Host: session.NewHost(session.HostOptions{Config: config.Dev(), Log: logging.New(&out, hclog.Error, logging.Text)})}
+		ctx, stop := context.WithCancel(t.Context())
+		var watching sync.WaitGroup
+		watching.Go(func() { d.watchNodes(ctx) })
+		see := func(states ...redlock.NodeState) {
+			for _, state := range states {
+				for _, n := range d.Cfg.Quorum.Nodes {
+					d.observeNode(redlock.NodeStatus{Name: n.Name, State: state, Reason: errors.New("EOF")})
+				}
+				time.Sleep(time.Second)
+			}
+		}
+		expect := func(what string, lines ...string) {
+			t.Helper()
+			synctest.Wait()
+			got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+			if len(got) != len(lines) {
+				t.Fatalf("%s: %d lines, want %d:\n%s", what, len(got), len(lines), out.String())
+			}
+			for i, want := range lines {
+				if !strings.Contains(got[i], want) {
+					t.Errorf("%s, line %d: %s: want %q", what, i, got[i], want)
+				}
+			}
+		}
+		see(redlock.NodeReady)
+		for range 10 {
+			see(redlock.NodeDown, redlock.NodeReady)
+		}
+		first := "[ERROR] quorum lost: no lock can be taken"
+		expect("within a minute", first)
+		time.Sleep(time.Minute)
+		again := "[ERROR] quorum lost repeatedly, because nodes come and go: lines like the last ones were left out: losses=9"
+		expect("after a minute", first, again)
+		time.Sleep(10 * time.Minute)
+		expect("while nothing happens", first, again)
+		see(redlock.NodeDown, redlock.NodeReady, redlock.NodeDown)
+		time.Sleep(2 * time.Minute)
+		expect("away in the end", first, again, first, `losses=1 now="no lock can be taken"`)
+		d.quorate.mu.Lock()
+		if !d.quorate.isLossLogged {
+			t.Error("the return of this quorum would not be logged")
+		}
+		d.quorate.mu.Unlock()
+		stop()
+		watching.Wait()
+	})
+}
+
 // A node that comes and goes several times a second is logged once with each reason in a minute, and
 // then with the number of lines that were left out, its state and the reason. Ports differ, but not
 // the line. Other nodes are logged as before, and so is the same node a minute later.

@@ -7,13 +7,15 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// quorumState tracks, for the log, whether a quorum of nodes is ready.
+// quorumState tracks, for the log, whether a quorum of nodes is ready. It reports one loss in each
+// window (nodeWindow), and then how many others there were.
 type quorumState struct {
 	mu           sync.Mutex // guards the fields below
 	ready        map[string]bool
 	hasQuorum    bool          // a quorum was ready at the last change of a node
 	isLossLogged bool          // the log says that there is no quorum
 	lossLoggedAt time.Duration // BootTime at which the log said so
+	losses       int           // in this window
 }
 
 // noteLossLogged records that the log says that there is no quorum.
@@ -49,13 +51,40 @@ func (q *quorumState) changeLocked(hasQuorum bool, now time.Duration) (lost, bac
 	q.hasQuorum = hasQuorum
 	switch {
 	case before && !hasQuorum:
-		q.isLossLogged, q.lossLoggedAt = true, now
-		return true, false, 0
+		q.losses++
+		q.isLossLogged, q.lossLoggedAt = q.losses == 1, now
+		return q.isLossLogged, false, 0
 	case !before && hasQuorum && q.isLossLogged:
 		q.isLossLogged = false
 		return false, true, now - q.lossLoggedAt
 	}
 	return false, false, 0
+}
+
+// nextWindow returns how many losses of this window were not reported, and whether there is a quorum
+// now. If not, its return is reported.
+func (q *quorumState) nextWindow() (repeats int, hasQuorum bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	repeats = max(q.losses-1, 0)
+	q.losses = 0
+	if repeats > 0 && !q.hasQuorum {
+		q.isLossLogged, q.losses = true, 1
+	}
+	return repeats, q.hasQuorum
+}
+
+// logQuorumRepeats logs how often a quorum was lost again in this window.
+func (d *daemon) logQuorumRepeats() {
+	repeats, hasQuorum := d.quorate.nextWindow()
+	if repeats == 0 {
+		return
+	}
+	now := "there is a quorum"
+	if !hasQuorum {
+		now = "no lock can be taken"
+	}
+	d.Log.Error("quorum lost repeatedly, because nodes come and go: lines like the last ones were left out", "losses", repeats, "now", now)
 }
 
 // logQuorum logs the loss of the quorum and its return, once each.
