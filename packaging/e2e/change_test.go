@@ -47,8 +47,9 @@ func startFleet(t *testing.T, n, nodes int, list string) *fleet {
 	t.Helper()
 	f := startDaemons(t, n, nodes, changeTTL, list)
 	for i, h := range f.hosts {
-		f.all.Go(func() { f.holds(h, fmt.Sprint("host", i)) })
-		f.all.Go(func() { f.contends(h, fmt.Sprint("host", i)) })
+		name, holder, contender := fmt.Sprint("host", i), f.dial(h), f.dial(h) // before the daemon is restarted
+		f.all.Go(func() { f.holds(holder, name) })
+		f.all.Go(func() { f.contends(contender, name) })
 	}
 	return f
 }
@@ -131,12 +132,7 @@ func (f *fleet) fault(format string, args ...any) {
 }
 
 // holds holds a lock of its own until the clients end. It must not be lost.
-func (f *fleet) holds(h *host, name string) {
-	c, err := client.Dial(f.t.Context(), h.socket)
-	if err != nil {
-		f.fault("%s: %v", name, err)
-		return
-	}
+func (f *fleet) holds(c *client.Client, name string) {
 	defer c.Close()
 	l, err := c.Lock(f.t.Context(), "own-"+name)
 	if err != nil {
@@ -152,12 +148,7 @@ func (f *fleet) holds(h *host, name string) {
 
 // contends takes the common lock, holds it for a moment, and releases it, until the clients end. It
 // must not be refused, and nobody else may be inside.
-func (f *fleet) contends(h *host, name string) {
-	c, err := client.Dial(f.t.Context(), h.socket)
-	if err != nil {
-		f.fault("%s: %v", name, err)
-		return
-	}
+func (f *fleet) contends(c *client.Client, name string) {
 	defer c.Close()
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
@@ -242,12 +233,18 @@ func (f *fleet) abandon() {
 // nodes asks the daemon of a host about the change.
 func (f *fleet) nodes(i int, ask func(*client.Client, context.Context) (*client.NodeChange, error)) (*client.NodeChange, error) {
 	f.t.Helper()
-	c, err := client.Dial(within(f.t), f.hosts[i].socket)
+	c := f.dial(f.hosts[i])
+	defer c.Close()
+	return ask(c, within(f.t))
+}
+
+func (f *fleet) dial(h *host) *client.Client {
+	f.t.Helper()
+	c, err := client.Dial(within(f.t), h.socket)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	defer c.Close()
-	return ask(c, within(f.t))
+	return c
 }
 
 // until waits for a step of a change, which may take as long as a quarantine.

@@ -4,14 +4,13 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// If a client is killed, the next one gets its lock within 100 ms, from before the kill until its
-// nc prints the grant. The bound is for the median, because a busy machine may delay any process
-// for longer. About 2 ms were measured.
+// If a client is killed, the next one gets its lock at once, and not when the ttl of 10 s ends.
 func TestLockOfKilledClient(t *testing.T) {
 	t.Parallel()
 	_, h, _ := five(t)
@@ -30,7 +29,7 @@ func TestLockOfKilledClient(t *testing.T) {
 		next.kill()
 	}
 	t.Logf("measured: %v (median of %d) from kill -9 of the holder to the next one's grant", median(took), len(took))
-	if got := median(took); got > 100*time.Millisecond {
-		t.Errorf("median %v of %v, expected at most 100 ms", got, took)
+	if most := slices.Max(took); most > 5*time.Second {
+		t.Errorf("the next client waited for %v, as if the lock had expired", most)
 	}
 }

@@ -101,23 +101,3 @@ func dev(t *testing.T) (h *host, d *process, greeting string) {
 	said = append(said, d.line()) // blank, like the first line
 	return &host{t: t, dir: dir, socket: filepath.Join(dir, "redlockd.sock")}, d, strings.Join(said, "\n")
 }
-
-// lockKeys returns the locks that a node has.
-func lockKeys(t *testing.T, server *redlocktest.Server) []string {
-	t.Helper()
-	keys, err := server.Keys("redlock:*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return keys
-}
-
-// awaitKeys waits until each node has exactly the wanted locks.
-func awaitKeys(t *testing.T, servers []*redlocktest.Server, wanted ...string) {
-	t.Helper()
-	for _, server := range servers {
-		waitFor(t, fmt.Sprintf("node %s has the locks %q", server.Name(), wanted), func() bool {
-			return fmt.Sprint(lockKeys(t, server)) == fmt.Sprint(wanted)
-		})
-	}
-}

@@ -24,10 +24,7 @@ func (f *fleet) keeps(i int, before, after, why string) {
 	if line := awaitLog(f.daemons[i], "config not reloaded"); !strings.Contains(line, why) {
 		f.t.Errorf("the log says %s; want %q in it", line, why)
 	}
-	c, err := client.Dial(within(f.t), f.hosts[i].socket)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	c := f.dial(f.hosts[i])
 	defer c.Close()
 	status, err := c.Status(within(f.t))
 	if err != nil || !status.Unreloaded || !strings.Contains(status.Text, why) {
@@ -135,10 +132,7 @@ func (f *fleet) startsRefused(list, why string) {
 	d := h.serve()
 	defer d.kill()
 	f.until("a daemon with the list "+list+" says: "+why, func() bool {
-		c, err := client.Dial(within(f.t), h.socket)
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		c := f.dial(h)
 		defer c.Close()
 		change, err := c.Nodes(within(f.t))
 		return err == nil && strings.Contains(change.Next, why)

@@ -34,7 +34,7 @@ func TestManualHasFields(t *testing.T) {
 	n.lines("LOCK wanted")
 	waiter := h.nc()
 	waiter.send("LOCK wanted")
-	awaitWaiters(other, 1)
+	waitFor(t, "it waits", func() bool { return other.waiters() == 1 })
 	shown := map[string]map[string]bool{}
 	for _, q := range []struct {
 		by              *terminal

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -147,6 +149,23 @@ func (s *secretSite) somebodyElse() *terminal {
 		cmd.SysProcAttr.Credential = another(s.t)
 	}
 	return &terminal{startCommand(s.t, cmd)}
+}
+
+// another returns a user other than the daemon's.
+func another(t *testing.T) *syscall.Credential {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("to speak as another user, root is needed")
+	}
+	u, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip(err)
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
 }
 
 // askEverything sends all verbs, valid and invalid, also with guessed leases.

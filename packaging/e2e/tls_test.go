@@ -141,6 +141,7 @@ func TestTLSCertificateEnds(t *testing.T) {
 	waitFor(t, "the log says so", func() bool {
 		return hasLine(daemon.stderr.text(), "a certificate must be renewed", "node=a", goodUntil(soon))
 	})
+	waitFor(t, "its lane and its listener are connected", func() bool { return len(connectionsOf(t, []*redlocktest.Server{server})) == 2 })
 	before := connectionsOf(t, []*redlocktest.Server{server})
 
 	show := func(p pair) {
