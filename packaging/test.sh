@@ -14,8 +14,8 @@
 #   packaging/test.sh -v       with everything that go test prints
 #
 # It stops at the first step that fails, with that step's output and status 1. Steps with real time run
-# one after the other. Steps that need no real time run beside them, while no other step wants the
-# processor. Their output and failures come after the others.
+# one after the other, or beside one that mostly waits as well. Steps that need no real time run beside
+# them, while no other step wants the processor. Their output and failures come after the others.
 #
 # Some checks are evidence about evidence: planted mistakes, models, the release, and the race
 # detector where all runs on fake time. A run makes a tenth of them: the commit chooses it, and
