@@ -134,7 +134,7 @@ func foreignPart(ctx context.Context, o options, env *environment, rep *report, 
 	if !o.wants(foreign.part) {
 		return nil
 	}
-	nodes, err := startNodes(filepath.Join(env.dir, "foreign nodes"), "")
+	nodes, err := startNodes(filepath.Join(env.dir, "foreign nodes"), "", nodeCount)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ const (
 type daemon struct {
 	*child
 	socket string
+	nodes  int // in its config
 }
 
 // buildDaemon returns the path of a redlockd binary: the given one, or one built into dir from the
@@ -74,7 +75,7 @@ func startDaemon(ctx context.Context, dir, binary, name string, nodes []*node, l
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{child: c, socket: socket}
+	d := &daemon{child: c, socket: socket, nodes: len(nodes)}
 	if err := d.ready(10*time.Second, func() error { return d.allReady(ctx) }); err != nil {
 		d.kill()
 		return nil, err
@@ -98,7 +99,7 @@ func (d *daemon) allReady(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	return nodesReady(ctx, c)
+	return nodesReady(ctx, c, d.nodes)
 }
 
 // daemonConfig returns the config for these nodes: high limits, and defaults otherwise.

@@ -26,6 +26,7 @@ const delayCommand = "network"
 type network struct {
 	*child
 	networkFigures
+	oneWay time.Duration // that the process adds to its own time
 }
 
 // networkFigures are measurements of the idle network.
@@ -64,34 +65,45 @@ func startNetwork(ctx context.Context, dir string, rtt time.Duration, nodes []*n
 	return n, nil
 }
 
-// launchNetwork starts the process, and sets its addresses as those of the nodes.
+// launchNetwork puts a network before the nodes: it sets the addresses of the process as theirs.
 func launchNetwork(dir string, oneWay time.Duration, nodes []*node) (*network, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+	directly(nodes)
+	n, forwarding, err := forward(dir, delayCommand, oneWay, addressesOf(nodes))
+	for i, address := range forwarding {
+		nodes[i].via = address
 	}
-	// Real networks are not slower if the CPUs are busy, so the process has a high priority.
-	argv := []string{"nice", "-n", "-15", self, delayCommand, oneWay.String()}
-	for _, n := range nodes {
-		argv = append(argv, n.Addr())
-	}
-	c, err := startChild(dir, delayCommand, argv...)
-	if err != nil {
-		return nil, err
-	}
-	n := &network{child: c}
-	if err := n.ready(10*time.Second, func() error { return n.readAddresses(nodes) }); err != nil {
-		n.kill()
-		return nil, err
-	}
-	return n, nil
+	return n, err
 }
 
-// readAddresses reads the addresses that the process has printed, in the order of the nodes.
-func (n *network) readAddresses(nodes []*node) error {
+// forward starts the process, and returns an address that it forwards to each of the addresses.
+func forward(dir, name string, oneWay time.Duration, addresses []string) (_ *network, forwarding []string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	// Real networks are not slower if the CPUs are busy, so the process has a high priority.
+	argv := append([]string{"nice", "-n", "-15", self, delayCommand, oneWay.String()}, addresses...)
+	c, err := startChild(dir, name, argv...)
+	if err != nil {
+		return nil, nil, err
+	}
+	n := &network{child: c, oneWay: oneWay}
+	err = n.ready(10*time.Second, func() (err error) {
+		forwarding, err = n.forwarding(len(addresses))
+		return err
+	})
+	if err != nil {
+		n.kill()
+		return nil, nil, err
+	}
+	return n, forwarding, nil
+}
+
+// forwarding reads the addresses that the process has printed; there must be that many.
+func (n *network) forwarding(count int) ([]string, error) {
 	text, err := os.ReadFile(n.log)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var addresses []string
 	for line := range strings.Lines(string(text)) {
@@ -99,13 +111,10 @@ func (n *network) readAddresses(nodes []*node) error {
 			addresses = append(addresses, address)
 		}
 	}
-	if len(addresses) != len(nodes) {
-		return fmt.Errorf("%d of %d addresses", len(addresses), len(nodes))
+	if len(addresses) != count {
+		return nil, fmt.Errorf("%d of %d addresses", len(addresses), count)
 	}
-	for i, node := range nodes {
-		node.via = addresses[i]
-	}
-	return nil
+	return addresses, nil
 }
 
 // measure measures round trips to one node, through the network and without it.

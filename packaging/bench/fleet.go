@@ -91,14 +91,19 @@ func measureFleet(ctx context.Context, o options, env *environment, rep *report,
 	return nil
 }
 
-// hostGroup is the daemons of one build that stand for as many hosts. Each has one connection.
+// hostGroup is the daemons of one build that stand for as many hosts.
 type hostGroup struct {
 	hosts
 	daemons []*daemon
 }
 
-// startHosts starts n hosts, and waits until they are idle.
+// startHosts starts n hosts with one connection each, and waits until they are idle.
 func (b *fleetBench) startHosts(ctx context.Context, by build, n int) (*hostGroup, error) {
+	return b.startHostsOf(ctx, by, n, 1)
+}
+
+// startHostsOf starts n hosts with so many connections each.
+func (b *fleetBench) startHostsOf(ctx context.Context, by build, n, conns int) (*hostGroup, error) {
 	g := &hostGroup{daemons: make([]*daemon, n)}
 	b.started++
 	err := atOnce(startsAtOnce, n, func(i int) (err error) {
@@ -107,7 +112,7 @@ func (b *fleetBench) startHosts(ctx context.Context, by build, n int) (*hostGrou
 	})
 	g.daemons = slices.DeleteFunc(g.daemons, func(d *daemon) bool { return d == nil })
 	if err == nil {
-		g.hosts, err = openHosts(ctx, g.daemons, 1)
+		g.hosts, err = openHosts(ctx, g.daemons, conns)
 	}
 	if err == nil {
 		err = pause(ctx, fleetSettle)
@@ -126,13 +131,18 @@ func (g *hostGroup) stop() error {
 	return atOnce(startsAtOnce, len(g.daemons), func(i int) error { return g.daemons[i].stop() })
 }
 
-// redsyncHosts is a number of redsync clients, each with connections of its own.
-type redsyncHosts []contender
+// clientHosts is the clients of as many hosts, each with connections of its own. Workers are
+// assigned to hosts in turn.
+type clientHosts []contender
 
-func openRedsyncHosts(ctx context.Context, f *fleet, n int) (redsyncHosts, error) {
-	var all redsyncHosts
+func openRedsyncHosts(ctx context.Context, f *fleet, n int) (clientHosts, error) {
+	return openClientHosts(n, func() (contender, error) { return openRedsyncGoRedis(ctx, f) })
+}
+
+func openClientHosts(n int, open func() (contender, error)) (clientHosts, error) {
+	var all clientHosts
 	for range n {
-		c, err := openRedsyncGoRedis(ctx, f)
+		c, err := open()
 		if err != nil {
 			all.close()
 			return nil, err
@@ -142,11 +152,11 @@ func openRedsyncHosts(ctx context.Context, f *fleet, n int) (redsyncHosts, error
 	return all, nil
 }
 
-func (r redsyncHosts) locker(w int) locker          { return r[w%len(r)].locker(0) }
-func (r redsyncHosts) settle(context.Context) error { return nil }
+func (h clientHosts) locker(w int) locker          { return h[w%len(h)].locker(w / len(h)) }
+func (h clientHosts) settle(context.Context) error { return nil }
 
-func (r redsyncHosts) close() {
-	for _, c := range r {
+func (h clientHosts) close() {
+	for _, c := range h {
 		c.close()
 	}
 }

@@ -30,7 +30,7 @@ type foreignRow struct {
 // besideHosts is a group of hosts with one worker each, and a redsync client for the last worker.
 type besideHosts struct {
 	*hostGroup
-	foreign redsyncHosts
+	foreign clientHosts
 }
 
 func (b besideHosts) locker(w int) locker {
@@ -43,7 +43,7 @@ func (b besideHosts) locker(w int) locker {
 // foreigners measures hosts with a redsync client beside them: it does not enter the queue, and
 // nobody calls it. They have nodes of their own, whose keys other Redlock clients share.
 func (b *fleetBench) foreigners(ctx context.Context) error {
-	nodes, err := startNodes(filepath.Join(b.env.dir, "foreign hosts"), "")
+	nodes, err := startNodes(filepath.Join(b.env.dir, "foreign hosts"), "", nodeCount)
 	if err != nil {
 		return err
 	}

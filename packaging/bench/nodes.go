@@ -15,7 +15,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// nodeCount is the number of redis-servers that all contenders use; a quorum of them must grant.
+// nodeCount is the number of redis-servers that the contenders of all parts but one share; a quorum
+// of them must grant.
 const (
 	nodeCount = 5
 	quorum    = nodeCount/2 + 1
@@ -36,11 +37,11 @@ func (n *node) address() string {
 	return n.Addr()
 }
 
-// startNodes starts the redis-servers for clients with that key_prefix, and returns when all of
-// them answer.
-func startNodes(dir, prefix string) ([]*node, error) {
+// startNodes starts that many redis-servers for clients with that key_prefix, and returns when all
+// of them answer.
+func startNodes(dir, prefix string, count int) ([]*node, error) {
 	var nodes []*node
-	for i := range nodeCount {
+	for i := range count {
 		s, err := redlocktest.LaunchRedis(filepath.Join(dir, string(rune('a'+i))), redlocktest.TCP())
 		if err != nil {
 			killNodes(nodes)
@@ -62,6 +63,14 @@ func admit(nodes []*node, prefix string) error {
 		all[i] = n.Node()
 	}
 	return redlocktest.Admit(context.Background(), all, prefix)
+}
+
+func addressesOf(nodes []*node) []string {
+	var addresses []string
+	for _, n := range nodes {
+		addresses = append(addresses, n.address())
+	}
+	return addresses
 }
 
 func killNodes(nodes []*node) {

@@ -29,15 +29,19 @@ type redsyncContender struct {
 // openRedsyncGoRedis uses go-redis pools with room for a connection for each worker, and defaults
 // otherwise.
 func openRedsyncGoRedis(_ context.Context, f *fleet) (contender, error) {
+	return redsyncAt(addressesOf(f.nodes)), nil
+}
+
+func redsyncAt(addresses []string) *redsyncContender {
 	c := &redsyncContender{}
 	var pools []redsyncredis.Pool
-	for _, n := range f.nodes {
-		db := redis.NewClient(&redis.Options{Addr: n.address(), PoolSize: connectionsEach})
+	for _, address := range addresses {
+		db := redis.NewClient(&redis.Options{Addr: address, PoolSize: connectionsEach})
 		c.closers = append(c.closers, func() { db.Close() })
 		pools = append(pools, goredispool.NewPool(db))
 	}
 	c.rs = redsync.New(pools...)
-	return c, nil
+	return c
 }
 
 func openRedsyncRueidis(_ context.Context, f *fleet) (contender, error) {

@@ -38,10 +38,19 @@ type readersSample struct {
 	clashes  int // times that a writer was not alone
 }
 
+// sharer takes one lock at a time, for itself or with others.
+type sharer interface {
+	// take returns errImpatient if the lock was not granted within patience; 0: it waits on.
+	take(name string, shared bool, patience time.Duration) error
+	drop(name string) error
+}
+
+var errImpatient = errors.New("not granted in time")
+
 // readersBench has readers on two hosts, and a writer that alternates between them.
 type readersBench struct {
-	readers []*rawConn
-	writers []*rawConn
+	readers []sharer
+	writers []sharer
 	name    string
 
 	inside  atomic.Int32 // readers inside
@@ -80,14 +89,28 @@ func readersPart(ctx context.Context, o options, env *environment, rep *report, 
 	return nil
 }
 
-// measureReaders first lets all readers hold the name together. Then readers come and go for
-// length, while writers want the name too.
+// measureReaders has readers and writers on the hosts of the daemons.
 func measureReaders(ctx context.Context, daemons []*daemon, name string, length time.Duration) (s readersSample, err error) {
-	b := &readersBench{name: name}
-	defer b.close()
-	if err := b.dial(ctx, daemons, length); err != nil {
+	conns, err := dialSharers(ctx, daemons, length)
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	if err != nil {
 		return s, err
 	}
+	var all []sharer
+	for _, c := range conns {
+		all = append(all, c)
+	}
+	b := &readersBench{name: name, readers: all[:workersAtOnce], writers: all[workersAtOnce:]}
+	return b.measure(ctx, length)
+}
+
+// measure first lets all readers hold the name together. Then readers come and go for length, while
+// writers want the name too.
+func (b *readersBench) measure(ctx context.Context, length time.Duration) (s readersSample, err error) {
 	s.gathered, err = b.gather()
 	if refused, ok := errors.AsType[refusal](err); ok && refused.code() == "OPTION" {
 		return readersSample{skipped: string(refused)}, nil
@@ -102,31 +125,39 @@ func measureReaders(ctx context.Context, daemons []*daemon, name string, length 
 	return s, b.mix(ctx, &s, length)
 }
 
-// dial makes the connections. They have a deadline in case they hang.
-func (b *readersBench) dial(ctx context.Context, daemons []*daemon, length time.Duration) error {
+// dialSharers makes the connections of the readers, and then those of a writer on each host. They
+// have a deadline in case they hang.
+func dialSharers(ctx context.Context, daemons []*daemon, length time.Duration) (conns []*rawConn, err error) {
 	end := time.Now().Add(length + readersLimit)
 	for i := range workersAtOnce + len(daemons) {
 		c, err := dialRaw(ctx, daemons[i%len(daemons)].socket)
 		if err != nil {
-			return err
+			return conns, err
 		}
-		if i < workersAtOnce {
-			b.readers = append(b.readers, c)
-		} else {
-			b.writers = append(b.writers, c)
-		}
+		conns = append(conns, c)
 		if err := c.SetDeadline(end); err != nil {
-			return err
+			return conns, err
 		}
 	}
-	return nil
+	return conns, nil
 }
 
-func (b *readersBench) close() {
-	for _, c := range slices.Concat(b.readers, b.writers) {
-		c.Close()
+func (c *rawConn) take(name string, shared bool, patience time.Duration) error {
+	request := fmt.Sprintf("LOCK %s ttl=%d", name, readersTTL.Milliseconds())
+	if shared {
+		request += " mode=shared"
 	}
+	if patience > 0 {
+		request += fmt.Sprintf(" wait=%d", patience.Milliseconds())
+	}
+	err := c.ask("%s", request)
+	if refused, ok := errors.AsType[refusal](err); ok && refused.code() == "HELD" {
+		return errImpatient
+	}
+	return err
 }
+
+func (c *rawConn) drop(name string) error { return c.ask("UNLOCK %s", name) }
 
 // gather lets all readers take the lock and keep it.
 func (b *readersBench) gather() (time.Duration, error) {
@@ -140,8 +171,8 @@ func (b *readersBench) part() error {
 	return inParallel(len(b.readers), func(i int) error { return b.leave(b.readers[i]) })
 }
 
-func (b *readersBench) enter(c *rawConn) error {
-	if err := c.ask("LOCK %s mode=shared ttl=%d", b.name, readersTTL.Milliseconds()); err != nil {
+func (b *readersBench) enter(c sharer) error {
+	if err := c.take(b.name, true, 0); err != nil {
 		return err
 	}
 	b.inside.Add(1)
@@ -151,9 +182,9 @@ func (b *readersBench) enter(c *rawConn) error {
 	return nil
 }
 
-func (b *readersBench) leave(c *rawConn) error {
+func (b *readersBench) leave(c sharer) error {
 	b.inside.Add(-1)
-	return c.ask("UNLOCK %s", b.name)
+	return c.drop(b.name)
 }
 
 // mix lets readers come and go without a pause, and a writer come now and then.
@@ -175,7 +206,7 @@ func (b *readersBench) mix(ctx context.Context, s *readersSample, length time.Du
 }
 
 // read is the loop of one reader.
-func (b *readersBench) read(ctx context.Context, c *rawConn) error {
+func (b *readersBench) read(ctx context.Context, c sharer) error {
 	a, err := newAlarm()
 	if err != nil {
 		return err
@@ -213,11 +244,11 @@ func (b *readersBench) write(ctx context.Context) (waits []time.Duration, err er
 	return waits, nil
 }
 
-func (b *readersBench) writeOnce(c *rawConn, a *alarm) (time.Duration, error) {
+func (b *readersBench) writeOnce(c sharer, a *alarm) (time.Duration, error) {
 	start := time.Now()
-	err := c.ask("LOCK %s ttl=%d wait=%d", b.name, readersTTL.Milliseconds(), writerPatience.Milliseconds())
+	err := c.take(b.name, false, writerPatience)
 	waited := time.Since(start)
-	if refused, ok := errors.AsType[refusal](err); ok && refused.code() == "HELD" {
+	if errors.Is(err, errImpatient) {
 		return waited, nil // long enough to show in the figures
 	}
 	if err != nil {
@@ -229,5 +260,5 @@ func (b *readersBench) writeOnce(c *rawConn, a *alarm) (time.Duration, error) {
 	}
 	a.sleep(writerHold)
 	b.writing.Store(false)
-	return waited, c.ask("UNLOCK %s", b.name)
+	return waited, c.drop(b.name)
 }

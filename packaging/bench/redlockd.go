@@ -54,7 +54,7 @@ func (c *redlockdContender) locker(w int) locker {
 
 // settle waits until the daemon uses every node.
 func (c *redlockdContender) settle(ctx context.Context) error {
-	return poll(5*time.Second, func() error { return nodesReady(ctx, c.clients[0]) })
+	return poll(5*time.Second, func() error { return nodesReady(ctx, c.clients[0], c.daemon.nodes) })
 }
 
 func (c *redlockdContender) close() {
@@ -63,14 +63,14 @@ func (c *redlockdContender) close() {
 	}
 }
 
-// nodesReady returns nil if the daemon uses every node.
-func nodesReady(ctx context.Context, c *client.Client) error {
+// nodesReady returns nil if the daemon uses every one of that many nodes.
+func nodesReady(ctx context.Context, c *client.Client, nodes int) error {
 	status, err := c.Status(ctx)
 	if err != nil {
 		return err
 	}
-	if len(status.Nodes) != nodeCount {
-		return fmt.Errorf("the daemon has %d nodes, not %d", len(status.Nodes), nodeCount)
+	if len(status.Nodes) != nodes {
+		return fmt.Errorf("the daemon has %d nodes, not %d", len(status.Nodes), nodes)
 	}
 	for _, n := range status.Nodes {
 		if n.State != "ready" {

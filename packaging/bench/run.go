@@ -38,7 +38,7 @@ func newEnvironment(ctx context.Context, given string) (*environment, error) {
 	}
 	env := &environment{dir: dir}
 	if env.binary, err = buildDaemon(ctx, dir, given); err == nil {
-		env.nodes, err = startNodes(dir, redlock.DefaultPrefix)
+		env.nodes, err = startNodes(dir, redlock.DefaultPrefix, nodeCount)
 	}
 	if err != nil {
 		env.close()
