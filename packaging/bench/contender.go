@@ -78,6 +78,7 @@ var recipes = []recipe{
 // fleet is everything that a contender may need.
 type fleet struct {
 	nodes  []*node
+	others []*child // servers of another kind
 	daemon *daemon
 	before *daemon   // a daemon of the binary of -before, or nil
 	hosts  []*daemon // several daemons that stand for several hosts
@@ -129,8 +130,17 @@ func (f *fleet) usage() (usage, error) {
 			return u, err
 		}
 	}
-	u.redis, err = usedBy(f.nodes)
-	return u, err
+	if u.redis, err = usedBy(f.nodes); err != nil {
+		return u, err
+	}
+	for _, s := range f.others {
+		used, err := processCPU(s.pid())
+		if err != nil {
+			return u, err
+		}
+		u.redis += used
+	}
+	return u, nil
 }
 
 // entry is a contender with its name.

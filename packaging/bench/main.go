@@ -2,13 +2,14 @@
 // redis-servers and the daemon on this machine. Every contender uses the same five nodes, in short
 // alternating slices. It prints one table, and the targets with their results.
 //
-//	go run .            # everything but the last three, a quarter of an hour or so
+//	go run .            # everything but the last four, a quarter of an hour or so
 //	go run . -quick     # a look, about five minutes
 //	go run . -only distinct,one -rounds 9
 //	go run . -only contended,hosts,readers,foreign # what waits for a lock, five minutes
 //	go run . -rtt 2ms   # over a network of 2 ms, ten minutes
 //	go run . -only cost # how long one call keeps a node busy, five minutes
 //	go run . -only fleet # up to 50 hosts that want one lock, half an hour
+//	go run . -only alternatives -rounds 2 -slice 1s # etcd, ZooKeeper, one Redis, redsync: eight minutes
 //
 // It needs Linux (it reads /proc) and redis-server in the PATH. It ends by itself, and ends its
 // children if it is interrupted.
@@ -54,6 +55,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err == nil && opts.jsonFile != "" {
 		err = rep.writeJSON(opts.jsonFile)
 	}
+	if err == nil && opts.svgFile != "" && rep.Alternatives != nil {
+		err = os.WriteFile(opts.svgFile, rep.Alternatives.picture(), 0o644)
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 		return 1
@@ -61,7 +65,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// runPart runs the network or the bare queue, if this process was started as one of them.
+// runPart runs the network, the bare queue or a holder, if this process was started as one of them.
 func runPart(args []string, stdout, stderr io.Writer) (code int, isPart bool) {
 	if len(args) == 0 {
 		return 0, false
@@ -71,6 +75,8 @@ func runPart(args []string, stdout, stderr io.Writer) (code int, isPart bool) {
 		return runNetwork(args[1:], stdout, stderr), true
 	case queueCommand:
 		return runQueue(args[1:], stderr), true
+	case holderCommand:
+		return runHolder(args[1:], stdout, stderr), true
 	}
 	return 0, false
 }
@@ -102,7 +108,9 @@ type options struct {
 	rtt      time.Duration // of the network; 0: none
 	rows     []string      // of part network or fleet; empty: all
 	hosts    []int         // numbers of hosts in part fleet
+	data     string        // directory for the files of the servers in part alternatives
 	jsonFile string
+	svgFile  string
 }
 
 func parseOptions(args []string, stderr io.Writer) (options, error) {
@@ -112,7 +120,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.BoolVar(&quick, "quick", false, "short slices, two rounds, 20 s of held leases (other flags still count)")
-	fs.StringVar(&only, "only", "", "`parts` to run, comma-separated: "+strings.Join(partNames, ", ")+" (default: all but the last three)")
+	fs.StringVar(&only, "only", "", "`parts` to run, comma-separated: "+strings.Join(partNames, ", ")+" (default: all but the last four)")
 	fs.IntVar(&o.rounds, "rounds", 5, "rounds; in each one every contender has one slice")
 	fs.DurationVar(&o.slice, "slice", 2*time.Second, "length of a slice")
 	fs.BoolVar(&o.hung, "hung", true, "measure with one node hung, too")
@@ -125,6 +133,8 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	fs.DurationVar(&o.rtt, "rtt", 0, "round `trip` of a network between everybody and the nodes: measures part network, and nothing else")
 	fs.StringVar(&rows, "rows", "", "rows of a part to measure, comma-`separated`; of part network: "+strings.Join(networkRowNames(), ", ")+"; of part fleet: "+strings.Join(fleetRowNames, ", "))
 	fs.StringVar(&hosts, "hosts", "", "`numbers` of hosts in part fleet, comma-separated (default 1,2,5,10,20,30,50)")
+	fs.StringVar(&o.data, "data", memoryDir(), "`directory` for the files of the servers in part alternatives, but for one row that uses TMPDIR")
+	fs.StringVar(&o.svgFile, "svg", "", "`file` for a picture of part alternatives")
 	fs.StringVar(&o.jsonFile, "json", "", "`file` to write the results to as JSON")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -133,6 +143,15 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 		o.shorten(fs)
 	}
 	return o, o.check(only, rows, hosts, fs.Args())
+}
+
+// memoryDir returns a directory in memory, or that for temporary files.
+func memoryDir() string {
+	const memory = "/dev/shm"
+	if _, err := os.Stat(memory); err != nil {
+		return os.TempDir()
+	}
+	return memory
 }
 
 // shorten sets the values of -quick for all flags that were not given.

@@ -24,7 +24,7 @@ const clockTick = 10 * time.Millisecond
 type usage struct {
 	bench  time.Duration // this process
 	daemon time.Duration
-	redis  time.Duration // all nodes together
+	redis  time.Duration // all nodes, or all servers of another kind
 	delays time.Duration // the network, if any
 }
 

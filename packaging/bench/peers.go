@@ -118,9 +118,15 @@ type fanOut struct {
 	late  sync.WaitGroup // calls whose answers are no longer awaited
 }
 
+// The scripts return 0 if the lock has another owner, or none.
+const (
+	deleteOwnLua = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`
+	extendOwnLua = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("PEXPIRE", KEYS[1], ARGV[2]) end return 0`
+)
+
 var (
-	deleteOwn = rueidis.NewLuaScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`)
-	extendOwn = rueidis.NewLuaScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("PEXPIRE", KEYS[1], ARGV[2]) end return 0`)
+	deleteOwn = rueidis.NewLuaScript(deleteOwnLua)
+	extendOwn = rueidis.NewLuaScript(extendOwnLua)
 )
 
 func openFanOut(_ context.Context, f *fleet) (contender, error) {

@@ -48,6 +48,16 @@ func openRedlockd(ctx context.Context, d *daemon, conns int) (contender, error) 
 	return c, nil
 }
 
+// redlockdAt connects to the socket of a daemon that another process has started.
+func redlockdAt(ctx context.Context, socket []string) (contender, error) {
+	d := &daemon{socket: socket[0], nodes: serverCount}
+	one, err := d.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &redlockdContender{daemon: d, clients: []*client.Client{one}}, nil
+}
+
 func (c *redlockdContender) locker(w int) locker {
 	return redlockdLocker{c.clients[w%len(c.clients)]}
 }

@@ -29,6 +29,8 @@ type report struct {
 	Fleet *fleetReport `json:"fleet,omitempty"`
 	Cost  []costRow    `json:"cost,omitempty"`
 
+	Alternatives *alternativesReport `json:"alternatives,omitempty"`
+
 	Targets []target `json:"targets"`
 }
 
@@ -279,6 +281,9 @@ func (r *report) fault() error {
 	}
 	if r.Readers != nil {
 		fault("redlockd", "readers and writers", r.Readers.Clashes)
+	}
+	if r.Alternatives != nil {
+		r.Alternatives.faults(fault)
 	}
 	return errors.Join(faults...)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // partNames are the words of -only, in the order in which the parts run.
-var partNames = []string{"one", "distinct", "same", "contended", "hosts", "readers", "foreign", "held", "memory", costPart, fleetPart, networkPart}
+var partNames = []string{"one", "distinct", "same", "contended", "hosts", "readers", "foreign", "held", "memory", costPart, fleetPart, alternativesPart, networkPart}
 
 func isPart(name string) bool { return slices.Contains(partNames, name) }
 
@@ -66,7 +66,7 @@ func measureAll(ctx context.Context, o options, logs io.Writer) (*report, error)
 	}
 	defer env.close()
 	for _, part := range []func(context.Context, options, *environment, *report, io.Writer) error{
-		memoryPart, pairParts, contendedPart, hostsPart, readersPart, foreignPart, heldPart, measureCost, measureFleet, networkedPart,
+		memoryPart, pairParts, contendedPart, hostsPart, readersPart, foreignPart, heldPart, measureCost, measureFleet, measureAlternatives, networkedPart,
 	} {
 		if err := part(ctx, o, env, rep, logs); err != nil {
 			return rep, err

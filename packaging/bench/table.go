@@ -25,6 +25,7 @@ func (r *report) print(w io.Writer) {
 	r.printNetwork(w)
 	r.printFleet(w)
 	r.printCost(w)
+	r.printAlternatives(w)
 	if targets := targetsOf(r); len(targets) > 0 {
 		fmt.Fprint(w, "\nWhat it must reach\n\n")
 		targetTable(targets).print(w)
