@@ -24,6 +24,7 @@ type alternative struct {
 	start   func(ctx context.Context, dir string, d delays) (*cluster, error)
 	// connect makes the connections of one process. Those of redlockd are to the daemon's socket.
 	connect func(ctx context.Context, addresses []string) (contender, error)
+	warm    int // slices that its servers are warmed up for
 	// sharer returns a reader or writer of that contender. nil: it has none, or readers.go has them.
 	sharer func(c contender) sharer
 }
@@ -40,11 +41,11 @@ var alternatives []alternative
 // An initializer would refer to itself, by way of the process that holds a lock.
 func init() {
 	alternatives = []alternative{
-		{name: ofRedlockd, start: startRedis(serverCount), connect: redlockdAt},
-		{name: ofRedsync, start: startRedis(serverCount), connect: func(_ context.Context, addresses []string) (contender, error) { return redsyncAt(addresses), nil }},
-		{name: ofSetnx, start: startOneRedis, connect: func(_ context.Context, addresses []string) (contender, error) { return setnxAt(addresses[0]), nil }},
-		{name: "etcd", missing: etcdMissing, start: startEtcd, connect: etcdAt},
-		{name: "ZooKeeper", missing: zookeeperMissing, start: startZooKeeper, connect: zookeeperAt,
+		{name: ofRedlockd, warm: 2, start: startRedis(serverCount), connect: redlockdAt},
+		{name: ofRedsync, warm: 2, start: startRedis(serverCount), connect: func(_ context.Context, addresses []string) (contender, error) { return redsyncAt(addresses), nil }},
+		{name: ofSetnx, warm: 2, start: startOneRedis, connect: func(_ context.Context, addresses []string) (contender, error) { return setnxAt(addresses[0]), nil }},
+		{name: "etcd", warm: 2, missing: etcdMissing, start: startEtcd, connect: etcdAt},
+		{name: "ZooKeeper", warm: 12, missing: zookeeperMissing, start: startZooKeeper, connect: zookeeperAt,
 			sharer: func(c contender) sharer { return c.locker(0).(*zookeeperLocker) }},
 	}
 }
@@ -85,7 +86,7 @@ func measureAlternatives(ctx context.Context, o options, env *environment, rep *
 	}
 	defer os.RemoveAll(memory)
 	redis.SetLogger(silent{}) // a killed server is part of the measurement
-	b := &alternativesBench{opts: o, env: env, logs: logs, report: newAlternativesReport()}
+	b := &alternativesBench{opts: o, env: env, logs: logs, report: newAlternativesReport(o)}
 	rep.Alternatives = b.report
 	stages := []struct {
 		name    string
@@ -287,6 +288,9 @@ const networkHosts = 10
 func networked(s scenario) scenario { return s.titled(s.title + ", 2 ms") }
 
 func (b *alternativesBench) onDisk(ctx context.Context, s *stage) error {
+	if err := b.warm(ctx, s); err != nil {
+		return err
+	}
 	return b.rounds(s, "disk", func(one *installation, round int) error {
 		return b.measure(ctx, one, 1, round, measured{onDisk(alternativeOne), b.opts.slice})
 	})
@@ -294,7 +298,7 @@ func (b *alternativesBench) onDisk(ctx context.Context, s *stage) error {
 
 func onDisk(s scenario) scenario { return s.titled(s.title + ", disk") }
 
-// warm lets all servers work for a while: Java compiles its code meanwhile.
+// warm lets all servers work for a while. Those in Java compile their code meanwhile.
 func (b *alternativesBench) warm(ctx context.Context, s *stage) error {
 	for _, one := range s.all {
 		fmt.Fprintf(b.logs, "%s: warm-up\n", one.name)
@@ -311,12 +315,9 @@ func (b *alternativesBench) warmOne(ctx context.Context, s *installation) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	_, err = s.bench.slice(ctx, entry{recipe: recipe{name: s.name}, contender: c}, alternativeDistinct, warmSlices*b.opts.slice, nil)
+	_, err = s.bench.slice(ctx, entry{recipe: recipe{name: s.name}, contender: c}, alternativeDistinct, time.Duration(s.warm)*b.opts.slice, nil)
 	return err
 }
-
-// warmSlices is how many slices long the warm-up is.
-const warmSlices = 4
 
 // idleHosts are connected, and have locked once, when the cost of idle ones is measured.
 const idleHosts = 10

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 // alternativesReport has the results of part alternatives, by the names of alternatives.
 type alternativesReport struct {
+	Machine string                     `json:"machine"`
 	Skipped map[string]string          `json:"skipped,omitempty"` // why it was not measured
 	Idle    map[string]idleUse         `json:"idle"`
 	Readers map[string][]readersRow    `json:"readers,omitempty"`
@@ -36,8 +38,9 @@ type alternativesRow struct {
 	Cells []string `json:"cells"` // in the order of measured
 }
 
-func newAlternativesReport() *alternativesReport {
+func newAlternativesReport(o options) *alternativesReport {
 	return &alternativesReport{
+		Machine: fmt.Sprintf("%d rounds of %v, %d processors, %s, %s", o.rounds, o.slice, runtime.NumCPU(), runtime.GOOS, runtime.Version()),
 		Skipped: map[string]string{}, Idle: map[string]idleUse{}, Readers: map[string][]readersRow{}, Ends: map[string]map[string][]ms{},
 		Servers: map[string]serverEnd{}, series: map[string]*series{},
 	}
@@ -236,7 +239,7 @@ func (r *report) printAlternatives(w io.Writer) {
 	if a.Network != nil {
 		network = fmt.Sprintf("emulated round trip: %.2f ms", a.Network.P50)
 	}
-	fmt.Fprintf(w, "\n%s; %s; other programs kept %.1f processors busy.\n", r.Machine, network, r.Others)
+	fmt.Fprintf(w, "\nMeasured with %s; %s; other programs kept %.1f processors busy.\n", a.Machine, network, r.Others)
 	for name, why := range a.Skipped {
 		fmt.Fprintf(w, "\n%s: skipped, %s\n", name, why)
 	}

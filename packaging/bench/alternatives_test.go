@@ -27,7 +27,7 @@ func testAlternatives(t *testing.T, do func(t *testing.T, b *alternativesBench, 
 				t.Fatal(err)
 			}
 			t.Cleanup(c.kill)
-			b := &alternativesBench{opts: options{rounds: 1, slice: 100 * time.Millisecond}, env: env, logs: io.Discard, report: newAlternativesReport()}
+			b := &alternativesBench{opts: options{rounds: 1, slice: 100 * time.Millisecond}, env: env, logs: io.Discard, report: newAlternativesReport(options{})}
 			do(t, b, b.install(a, c, dir))
 		})
 	}
@@ -109,7 +109,7 @@ func TestLongestPause(t *testing.T) {
 
 // testAlternativesReport has figures of two alternatives; the others are skipped.
 func testAlternativesReport() *alternativesReport {
-	a := newAlternativesReport()
+	a := newAlternativesReport(options{})
 	for _, one := range alternatives[2:] {
 		a.Skipped[one.name] = "not here"
 	}

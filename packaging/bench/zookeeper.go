@@ -46,8 +46,8 @@ func startZooKeeper(ctx context.Context, dir string, delays delays) (_ *cluster,
 		if err != nil {
 			return nil, err
 		}
-		s, err := startChild(dir, fmt.Sprintf("zookeeper-s%d", i), "java", "-Xmx1000m", "-Dzookeeper.root.logger=WARN", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-			"-cp", zookeeperClasses, "org.apache.zookeeper.server.quorum.QuorumPeerMain", config)
+		s, err := startChild(dir, fmt.Sprintf("zookeeper-s%d", i), "java", "-Xmx1000m", "-cp", zookeeperClasses,
+			"org.apache.zookeeper.server.quorum.QuorumPeerMain", config)
 		if err != nil {
 			return nil, err
 		}
