@@ -54,7 +54,7 @@ func reloadedDaemons(t *testing.T, test func(t *testing.T, r reloaded)) {
 func TestReloadInPlace(t *testing.T) {
 	reloadedDaemons(t, func(t *testing.T, r reloaded) {
 		holder, idle, typist := r.nc(), r.nc(), r.nc()
-		granted := holder.expect("LOCK job ttl=5s note=mine", "OK lock=job")
+		granted := holder.expect("LOCK job ttl=20s note=mine", "OK lock=job")
 		worker := start(t, "", "sleep", "1000")
 		idle.expect("LOCK kept hold=pid pid="+strconv.Itoa(worker.cmd.Process.Pid), "OK lock=kept")
 		idle.expect("LOCK long ttl=40s", "ERR OPTION lock=long")
@@ -102,7 +102,7 @@ func checkName(t *testing.T, d *process) {
 func TestReloadInPlaceManyTimes(t *testing.T) {
 	reloadedDaemons(t, func(t *testing.T, r reloaded) {
 		holder, waiter := r.nc(), r.nc()
-		granted := holder.expect("LOCK job ttl=5s", "OK lock=job")
+		granted := holder.expect("LOCK job ttl=20s", "OK lock=job")
 		waiter.send("LOCK job")
 		waitFor(t, "it waits", func() bool { return holder.waiters() == 1 })
 		for i := range rounds(5, 50) {
@@ -126,7 +126,7 @@ func TestReloadInPlaceManyTimes(t *testing.T) {
 func TestReloadRefused(t *testing.T) {
 	reloadedDaemons(t, func(t *testing.T, r reloaded) {
 		holder := r.nc()
-		granted := holder.expect("LOCK job ttl=5s", "OK lock=job")
+		granted := holder.expect("LOCK job ttl=20s", "OK lock=job")
 		other, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -184,7 +184,7 @@ func TestReloadListeners(t *testing.T) {
 	cluster, h, d := five(t)
 	r := reloaded{h, cluster, d}
 	holder := r.nc()
-	granted := holder.expect("LOCK job ttl=5s", "OK lock=job")
+	granted := holder.expect("LOCK job ttl=20s", "OK lock=job")
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestReloadAfterUpgrade(t *testing.T) {
 	awaitLog(d, "serving: ")
 	r := reloaded{h, cluster, d}
 	holder := r.nc()
-	granted := holder.expect("LOCK job ttl=5s", "OK lock=job")
+	granted := holder.expect("LOCK job ttl=20s", "OK lock=job")
 	if err := os.Remove(program); err != nil {
 		t.Fatal(err)
 	}

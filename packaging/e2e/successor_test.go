@@ -67,7 +67,7 @@ func TestSuccessor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := startSuccession(t, 100)
 			holder, idle, typist := s.nc(), s.nc(), s.nc()
-			granted := holder.expect("LOCK job ttl=5s note=mine", "OK lock=job")
+			granted := holder.expect("LOCK job ttl=20s note=mine", "OK lock=job")
 			idle.expect("PING", "OK")
 			waiters := waitInOrder(t, idle, s.nc)
 			holder.expect("@tag LOCK second,third mode=shared", "@tag OK lock=second,third")
