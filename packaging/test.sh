@@ -362,9 +362,11 @@ missing_packages() {
 # missing_options prints packages for examples in other languages and the status page.
 missing_options() {
 	local program
-	for program in node:nodejs tsc:node-typescript javac:default-jdk-headless ruby:ruby chromium:chromium; do
+	for program in node:nodejs tsc:node-typescript javac:default-jdk-headless ruby:ruby php:php-cli chromium:chromium; do
 		has_command "${program%:*}" || echo "${program#*:}"
 	done
+	[[ -e /usr/share/php/Symfony/Component/Lock ]] || echo php-symfony-lock
+	[[ -e /usr/share/php/Illuminate/Cache ]] || echo php-illuminate-cache
 }
 
 has_command() { command -v "$1" >/dev/null; }

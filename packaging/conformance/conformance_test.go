@@ -50,6 +50,11 @@ func TestRuby(t *testing.T) {
 	playAll(t, needs(t, "ruby", "ruby"), "program.rb")
 }
 
+func TestPHP(t *testing.T) {
+	t.Parallel()
+	playAll(t, needs(t, "php", "php-cli"), "program.php")
+}
+
 // TestProgram tests another client.
 func TestProgram(t *testing.T) {
 	if *other == "" {

@@ -16,6 +16,7 @@ var otherClients = map[string][]string{
 	"asyncio": {debianPython, "../conformance/program.py", "--aio"},
 	"node":    {"node", "../conformance/program.mjs"},
 	"ruby":    {"ruby", "../conformance/program.rb"},
+	"php":     {"php", "../conformance/program.php"},
 }
 
 // The daemon is killed and started repeatedly, without a service manager. A program in another
@@ -25,7 +26,7 @@ func TestOtherClientsUnderKills(t *testing.T) {
 	for name, command := range otherClients {
 		t.Run(name, func(t *testing.T) {
 			if _, err := exec.LookPath(command[0]); err != nil {
-				t.Skipf("%s is needed: apt-get install python3 nodejs ruby", command[0])
+				t.Skipf("%s is needed: apt-get install python3 nodejs ruby php-cli", command[0])
 			}
 			outlastsKills(t, start(t, ".", command...))
 		})
