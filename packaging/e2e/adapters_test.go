@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,7 +12,10 @@ import (
 
 // adapters are the examples for interfaces of frameworks, and the tests that run them.
 var adapters = map[string]string{
-	"sidekiq.rb": "TestRubyPackage",
+	"sidekiq.rb":         "TestRubyPackage",
+	"celery_task.py":     "TestPythonAdapters",
+	"apscheduler_job.py": "TestPythonAdapters",
+	"django_command.py":  "TestPythonAdapters",
 }
 
 // Each adapter has a test, 40 lines at most, and a link on the page that introduces it.
@@ -43,6 +47,20 @@ func TestAdaptersAreSmallAndRun(t *testing.T) {
 	}
 	if len(files) != len(adapters) {
 		t.Errorf("got %d adapters, want %d", len(files), len(adapters))
+	}
+}
+
+// The adapters for frameworks of Python, with stand-ins for the frameworks.
+func TestPythonAdapters(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat(debianPython); err != nil {
+		t.Skipf("python3 is needed: apt-get install python3: %v", err)
+	}
+	h, _, _ := dev(t)
+	tests := exec.Command(debianPython, "-W", "error", "testdata/adapters.py", adapterDir)
+	tests.Env = append(os.Environ(), pythonPath(t), "REDLOCK_SOCKET="+h.socket, "PYTHONDONTWRITEBYTECODE=1")
+	if output, err := combined(tests); err != nil {
+		t.Errorf("%v\n%s", err, output)
 	}
 }
 
