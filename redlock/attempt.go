@@ -350,6 +350,9 @@ func (a *attempt) refusal(b *ballot.Ballot) error {
 		return e
 	}
 	e := heldError(name, b)
+	if a.target.width() > 1 {
+		e.Blocked = a.target.names()[e.blocked]
+	}
 	if e.split {
 		q.counts.splits.Add(1)
 	}

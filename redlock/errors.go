@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -24,8 +25,11 @@ var (
 // HeldError names the holder of the lock, according to a quorum's refusals. It matches
 // ErrHeld.
 type HeldError struct {
-	Name   string
-	Holder Holder
+	Name string
+	// Blocked is the name that Holder has, if the request was for several names: the first one in the order of
+	// their bytes. "": the request was for one name.
+	Blocked string
+	Holder  Holder
 	// TTL is how long the holder's lease lasts unless it is extended. It is 0 if several
 	// clients contend and none has won yet, and Endless if the key has no expiry.
 	TTL time.Duration
@@ -47,25 +51,26 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
+	name := cmp.Or(e.Blocked, e.Name)
 	switch {
 	case e.Waiting && !e.Holder.Known():
-		return fmt.Sprintf("%s: kept for a client that waited for it and is next", e.Name)
+		return fmt.Sprintf("%s: kept for a client that waited for it and is next", name)
 	case e.Waiting && !e.Shared:
-		return fmt.Sprintf("%s: kept for %v, which waited for it and is next", e.Name, e.Holder)
+		return fmt.Sprintf("%s: kept for %v, which waited for it and is next", name, e.Holder)
 	case e.Waiting:
-		return fmt.Sprintf("%s: shared by others; %v already waits until they end", e.Name, e.Holder)
+		return fmt.Sprintf("%s: shared by others; %v already waits until they end", name, e.Holder)
 	case e.Shared && e.Holder.Known():
-		return fmt.Sprintf("%s: shared by others, one of them %v", e.Name, e.Holder)
+		return fmt.Sprintf("%s: shared by others, one of them %v", name, e.Holder)
 	case e.Slots > 0 && e.Holder.Known():
-		return fmt.Sprintf("%s: a semaphore of %d slots: all are taken, or you asked for another number; one is held by %v", e.Name, e.Slots, e.Holder)
+		return fmt.Sprintf("%s: a semaphore of %d slots: all are taken, or you asked for another number; one is held by %v", name, e.Slots, e.Holder)
 	case e.TTL == 0 && !e.Holder.Known():
-		return fmt.Sprintf("%s: several clients ask for it, and none has a quorum yet", e.Name)
+		return fmt.Sprintf("%s: several clients ask for it, and none has a quorum yet", name)
 	case !e.Holder.Known() && e.TTL == Endless:
-		return fmt.Sprintf("%s: its key has no expiry, so no Redlock client set it: look at it on the nodes, and delete it there if nobody needs it", e.Name)
+		return fmt.Sprintf("%s: its key has no expiry, so no Redlock client set it: look at it on the nodes, and delete it there if nobody needs it", name)
 	case !e.Holder.Known():
-		return fmt.Sprintf("%s: held by another Redlock client, for at most %v", e.Name, e.TTL)
+		return fmt.Sprintf("%s: held by another Redlock client, for at most %v", name, e.TTL)
 	}
-	return fmt.Sprintf("%s: held by %v", e.Name, e.Holder)
+	return fmt.Sprintf("%s: held by %v", name, e.Holder)
 }
 
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }

@@ -19,7 +19,7 @@ class RedlockdError extends Error {
   }
 }
 
-// Held: another client held the lock for all of wait.
+// Held: another client held the lock for all of wait. Of several names, fields.blocked is the one that is held.
 class Held extends RedlockdError {
   static code = 'HELD'
 }

@@ -8,6 +8,7 @@ import (
 
 // Obstacle is what a waiter waits for. It is zero if nothing blocks the waiter.
 type Obstacle struct {
+	Name     string    // the name for which it waits, and which the Holder or the Waiter has
 	Holder   *Waiter   // a holder of this host; or nil
 	Grant    Grant     // of the Holder
 	Kind     Kind      // how it holds the lock now
@@ -26,16 +27,16 @@ type Blockage struct {
 
 // Obstacle returns what w waits for.
 func (q *Queue) Obstacle(w *Waiter) Obstacle {
-	first := q.firstBlocker(w)
+	first, name := q.firstBlockerAndName(w)
 	switch {
 	case first == nil:
 		return Obstacle{Failure: w.failure}
 	case first.isGranted():
-		return Obstacle{Holder: first, Grant: first.backing.Grant(), Kind: first.mode()}
+		return Obstacle{Name: name, Holder: first, Grant: first.backing.Grant(), Kind: first.mode()}
 	case first.failure != nil && (covers(w, first) || !errors.Is(first.failure, redlock.ErrHeld)): // w would fail likewise
 		return Obstacle{Failure: first.failure}
 	}
-	return Obstacle{Waiter: first, Failure: first.failure, Blockage: q.blockageOf(first, w)}
+	return Obstacle{Name: name, Waiter: first, Failure: first.failure, Blockage: q.blockageOf(first, w)}
 }
 
 // blockageOf returns what blocks first, for which w waits.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,8 +147,11 @@ func responseOf(call *server.Call, err error) *ipc.Response {
 	return r
 }
 
-// heldFields adds how the lock is held, if not exclusively.
+// heldFields adds which of several names is held, and how, if not exclusively.
 func heldFields(r *ipc.Response, e *redlock.HeldError) {
+	if e.Blocked != "" {
+		r.Str("blocked", e.Blocked)
+	}
 	if e.Shared {
 		r.Str("mode", ipc.Shared.String())
 	}
@@ -263,7 +267,7 @@ type behindError struct {
 }
 
 func (e *behindError) Error() string {
-	return fmt.Sprintf("%s: %v asked earlier, %s", e.Name, e.Holder, e.reason)
+	return fmt.Sprintf("%s: %v asked earlier, %s", cmp.Or(e.Blocked, e.Name), e.Holder, e.reason)
 }
 
 func (e *behindError) Unwrap() error { return e.HeldError }
@@ -274,6 +278,9 @@ func renameError(view access.View, err error, w *locktable.Waiter) error {
 	if held, ok := errors.AsType[*redlock.HeldError](err); ok && view.Rules != nil {
 		own := *held
 		own.Name = w.Label()
+		if !slices.Contains(w.Names, own.Blocked) {
+			own.Blocked = ""
+		}
 		return &own
 	}
 	if none, ok := errors.AsType[*redlock.NoQuorumError](err); ok && view.Rules != nil {

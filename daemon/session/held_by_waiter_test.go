@@ -29,6 +29,20 @@ func TestHeldBehindAWaiter(t *testing.T) {
 	look.Say("TRY n2", `ERR HELD lock=n2 ttl=\d+ `+holderWords+` : .*held by.*`)
 }
 
+// If one of several names is held, the answer says which one, and who holds it.
+func TestHeldNamesTheBlockedName(t *testing.T) {
+	d := startDaemon(t, 3, longNodeTimeout)
+	holder, both, look := d.dial(), d.dial(), d.dial()
+	holder.Say("LOCK n2,n3", granted5)
+	held := `ERR HELD lock=n1,n3,n2,n4 blocked=n[23] ttl=\d+ ` + holderWords + ` : n[23]: held by .*`
+	look.Say("TRY n1,n3,n2,n4", held)
+	look.Say("LOCK n1,n3,n2,n4 wait=20ms", held)
+	both.sendWaiting(look, "LOCK n1,n2", 1)
+	look.Say("TRY n4,n1", `ERR HELD lock=n4,n1 blocked=n1 waiting=yes `+holderWords+` : n1: \S+ on \S+ \(pid \d+\) asked earlier, and waits for n2, .*`)
+	other := d.another()
+	other.dial().Say("TRY n4,n3,n2", `ERR HELD lock=n4,n3,n2 blocked=n2 ttl=\d+ `+holderWords+` : n2: held by .*`)
+}
+
 // If the holder has a slot, the answer does not say that the lock is shared.
 func TestHeldBehindAWaiterForSlots(t *testing.T) {
 	d := startDaemon(t, 3, longNodeTimeout)

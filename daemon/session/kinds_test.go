@@ -168,7 +168,7 @@ func TestSeveralNames(t *testing.T) {
 		a.Say("LOCK "+name, `ERR ALREADY lock=`+name+` : .*within x,,b,ä.*`)
 		a.Say("CHECK "+name, `ERR NOTHELD lock=`+name+` : .*but under x,,b,ä.*`)
 	}
-	b.Say("TRY b,other", `ERR HELD lock=b,other ttl=.*`)
+	b.Say("TRY b,other", `ERR HELD lock=b,other blocked=b ttl=.*`)
 	b.Say("TRY other", granted5) // the refused LOCK left nothing there
 	a.Say("LOCK b,c", `ERR ALREADY lock=b,c : .*`)
 	a.Say("UNLOCK b,x%2C,ä", `ERR NOTHELD .*`)

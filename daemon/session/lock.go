@@ -564,7 +564,7 @@ func (a *lockRequest) notReadyError() error {
 	d.inQueue(&a.Waiter, func(q *locktable.Queue) { obstacle = q.Obstacle(&a.Waiter) })
 	switch {
 	case obstacle.Holder != nil:
-		return a.session.heldHereError(obstacle.Holder, obstacle.Kind, obstacle.Grant)
+		return a.session.heldHereError(&a.Waiter, obstacle)
 	case obstacle.Waiter != nil:
 		return a.session.blockedByWaiterError(&a.Waiter, obstacle)
 	case obstacle.Failure != nil:
@@ -576,7 +576,10 @@ func (a *lockRequest) notReadyError() error {
 // blockedByWaiterError returns the error for a waiter behind another waiter of this host, which
 // waits for readers, for another of its names, or for the nodes.
 func (s *session) blockedByWaiterError(p *locktable.Waiter, obstacle locktable.Obstacle) error {
-	held := &redlock.HeldError{Name: p.Label(), Holder: s.host.holderOf(obstacle.Waiter.Requester, obstacle.Waiter.Requester.Asked), Waiting: true}
+	held := &redlock.HeldError{
+		Name: p.Label(), Blocked: blockedName(p, obstacle.Name),
+		Holder: s.host.holderOf(obstacle.Waiter.Requester, obstacle.Waiter.Requester.Asked), Waiting: true,
+	}
 	if obstacle.Blockage != nil && obstacle.Blockage.Together {
 		held.Shared = true
 		return held
@@ -599,15 +602,25 @@ func (s *session) blockedText(obstacle locktable.Obstacle) string {
 	return "and is asking the nodes for it"
 }
 
-// heldHereError returns the error for a lock that a client of this daemon holds.
-func (s *session) heldHereError(w *locktable.Waiter, kind locktable.Kind, lease locktable.Grant) error {
+// heldHereError returns the error for a waiter if a client of this daemon holds its lock.
+func (s *session) heldHereError(p *locktable.Waiter, obstacle locktable.Obstacle) error {
+	w, kind, lease := obstacle.Holder, obstacle.Kind, obstacle.Grant
 	return &redlock.HeldError{
-		Name:   s.view().Label(w.Names),
-		Holder: s.host.holderOf(w.Requester, lease.Since()),
-		Shared: kind.Shared,
-		Slots:  int(kind.Slots),
-		TTL:    max(lease.Validity(), time.Millisecond),
+		Name:    s.view().Label(w.Names),
+		Blocked: blockedName(p, obstacle.Name),
+		Holder:  s.host.holderOf(w.Requester, lease.Since()),
+		Shared:  kind.Shared,
+		Slots:   int(kind.Slots),
+		TTL:     max(lease.Validity(), time.Millisecond),
 	}
+}
+
+// blockedName returns the name that another client has, if a waiter wants several names; otherwise "".
+func blockedName(p *locktable.Waiter, name string) string {
+	if len(p.Names) == 1 {
+		return ""
+	}
+	return name
 }
 
 // holderOf describes a client that has held or wanted a lock since a BootTime.

@@ -54,7 +54,8 @@ class Error(Exception):
 
 
 class Held(Error):
-    """Another client held the lock for all of wait. fields has host, pid and user if they are known."""
+    """Another client held the lock for all of wait. fields has host, pid and user if they are known, and blocked:
+    which one of several names is held."""
 
     code = "HELD"
 
