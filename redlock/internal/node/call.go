@@ -40,19 +40,36 @@ type Call struct {
 // vote. A lane never drops such a call.
 func (c *Call) IsRelease() bool { return c.Ops[len(c.Ops)-1].Op.Releases() }
 
-// weight returns how many operations the call counts as when calls are put into one command: to show
-// holders costs more than others.
+// weight returns how many operations the call counts as when calls are put into one command.
 func (c *Call) weight() (n int) {
 	for i := range c.Ops {
-		if op := c.Ops[i].Op; op == script.Who || op == script.Describe {
-			n += showsMuch - 1
-		}
+		n += weightOf(c.Ops[i].Op)
 	}
-	return n + len(c.Ops)
+	return n
 }
 
-// showsMuch is the weight of an operation that shows holders.
-const showsMuch = 8
+// weightOf returns how much of a command an operation takes, of MaxOps. To show holders, to share a lock, and to
+// call waiters may take longer than others: see the table of costs in ALGORITHM.md.
+func weightOf(op script.Opcode) int {
+	switch op {
+	case script.Who, script.Describe:
+		return 8
+	case script.Join, script.Enter, script.Reenter, script.Force, script.Downgrade, script.RepairShared:
+		return 4
+	case script.Release, script.EndWait:
+		return 2
+	}
+	return 1
+}
+
+// isCut reports whether the call is sent in several commands, because the largest one could take too long: it
+// releases many names, and nothing depends on doing that at once.
+func (c *Call) isCut() bool {
+	return len(c.Ops) > maxReleases && c.IsRelease() && !c.Ops[0].Op.Takes()
+}
+
+// maxReleases is how many operations of such a call are in one command.
+const maxReleases = MaxOps / 2
 
 // markSent records that the call will be sent to node.
 func (c *Call) markSent(node int) {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -174,8 +175,8 @@ func (l *Lane) withoutStale(group []Call, now time.Duration) []Call {
 	return kept
 }
 
-// span is a range of calls that are sent in one command.
-type span struct{ first, end int }
+// span is a range of calls that are sent in one command, or one call that is sent in several.
+type span struct{ first, end, commands int }
 
 // MaxOps bounds the operations in one command. 64 keys occupy a node for about 0.13 ms, during
 // which all other requests wait.
@@ -199,6 +200,7 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 		l.failGroup(group, err)
 		return err
 	}
+	l.joinParts()
 	executed := l.executedSpans()
 	var again []Call // the calls to resend
 	if executed < len(l.trip.spans) {
@@ -261,9 +263,45 @@ func (l *Lane) appendGroup(group []Call) {
 	l.trip.commands, l.trip.spans = l.trip.commands[:0], l.trip.spans[:0]
 	for first := 0; first < len(group); {
 		end := first + l.spanLength(group[first:])
-		l.appendCalls(group[first:end])
-		l.trip.spans = append(l.trip.spans, span{first, end})
+		commands := 1
+		if group[first].isCut() {
+			commands = l.appendParts(&group[first])
+		} else {
+			l.appendCalls(group[first:end])
+		}
+		l.trip.spans = append(l.trip.spans, span{first, end, commands})
 		first = end
+	}
+}
+
+// appendParts makes several commands of one call, and returns how many.
+func (l *Lane) appendParts(c *Call) (commands int) {
+	for ops := range slices.Chunk(c.Ops, maxReleases) {
+		part := *c
+		part.Ops = ops
+		l.appendCalls([]Call{part})
+		commands++
+	}
+	return commands
+}
+
+// joinParts makes one reply of those to a call that was sent in several commands. So each span has one.
+func (l *Lane) joinParts() {
+	for i, span := range l.trip.spans {
+		if span.commands == 1 {
+			continue
+		}
+		joined := redis.Reply{}
+		for _, part := range l.trip.replies[i : i+span.commands] {
+			joined.Err = cmp.Or(joined.Err, part.Err)
+			joined.Array = append(joined.Array, part.Array...)
+		}
+		if joined.Err == nil && !slices.ContainsFunc(l.trip.replies[i:i+span.commands], func(r redis.Reply) bool { return !r.IsList() }) {
+			l.trip.replies[i].Array = joined.Array
+		} else {
+			l.trip.replies[i].Err = joined.Err
+		}
+		l.trip.replies = slices.Delete(l.trip.replies, i+1, i+span.commands)
 	}
 }
 
@@ -275,6 +313,9 @@ func (l *Lane) spanLength(group []Call) int {
 	for i := range group {
 		c := &group[i]
 		ops += c.weight()
+		if c.isCut() {
+			return max(i, 1)
+		}
 		if at := c.NotAfter; at != 0 {
 			last = max(last, at)
 			if first == 0 || at < first {

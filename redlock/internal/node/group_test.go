@@ -33,10 +33,10 @@ func TestSpansKeepNotAfter(t *testing.T) {
 	}
 }
 
-// Calls that show holders cost a node more, so fewer of them are put into one command. Guards Call.weight.
-func TestCallsThatShowMuchAreCut(t *testing.T) {
+// Some operations cost a node more, so fewer of them are put into one command. Guards Call.weight.
+func TestCallsThatCostMoreAreCut(t *testing.T) {
 	l := &Lane{timing: newTiming(50 * time.Millisecond)}
-	for op, want := range map[script.Opcode]int{script.Release: MaxOps, script.Who: MaxOps / showsMuch, script.Describe: MaxOps / showsMuch} {
+	for op, want := range map[script.Opcode]int{script.Acquire: MaxOps, script.Release: MaxOps / 2, script.Join: MaxOps / 4, script.Who: MaxOps / 8, script.Describe: MaxOps / 8} {
 		var group []Call
 		for range 2 * MaxOps {
 			group = append(group, Call{Ops: []script.Operation{{Op: op}}})

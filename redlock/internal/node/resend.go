@@ -99,6 +99,7 @@ func (l *Lane) resend(ctx context.Context, conn redis.Conn, calls []Call) error 
 		l.failGroup(calls, err)
 		return err
 	}
+	l.joinParts()
 	if err := l.answerGroup(calls, len(l.trip.spans)); err != nil {
 		return err
 	}

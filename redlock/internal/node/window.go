@@ -203,6 +203,7 @@ func (l *Lane) processReply(trip *roundTrip) error {
 	w.underWay = slices.Delete(w.underWay, 0, 1)
 	w.ops -= countOps(trip.calls)
 	l.noteTrip()
+	l.joinParts()
 	executed := l.executedSpans()
 	if executed > 0 {
 		l.failNotExecuted()
