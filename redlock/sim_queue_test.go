@@ -425,35 +425,73 @@ func TestManyWaitersAreGone(t *testing.T) {
 	})
 }
 
-// The first reader's host dies before its turn. The readers that are too many for one call get the lock
-// nevertheless. Guards tellFollowing in callNext.
-func TestReadersBehindAFirstThatIsGone(t *testing.T) {
-	lineTest(t, exclusive, 0, func(f *fleet, l *redlock.Lease, _ []*hostWaiting) {
-		w := &wire{}
-		gone, other := f.another(longLeases, w.through), f.another(longLeases)
-		defer gone.Close()
-		defer other.Close()
-		gone.Settle(f.Context())
-		other.Settle(f.Context())
+// readersTest makes a host hold x while readers wait for it: of each of the given numbers on a host of its own, of
+// which all but the last one die before body. It checks when the readers of the last host have the lock.
+func readersTest(t *testing.T, held redlock.Request, readers []int, body func(f *fleet, l *redlock.Lease) (free time.Duration), before ...func(*fleet)) (late time.Duration) {
+	t.Helper()
+	lineTest(t, held, 0, func(f *fleet, l *redlock.Lease, _ []*hostWaiting) {
+		for _, do := range before {
+			do(f)
+		}
 		reader := redlock.Request{Name: "x", TTL: time.Minute, Wait: redlock.Forever, Shared: true}
 		ctx, stop := context.WithCancel(f.Context())
-		defer w.isCut.Store(false)
-		defer stop()
-		first := f.waitIn(ctx, gone, reader)
-		time.Sleep(10 * ms)
-		var readers []*waiting
-		for range 150 {
-			readers = append(readers, f.wait(other, reader))
+		w, all := &wire{}, []*waiting(nil)
+		for i, n := range readers {
+			change := []func(*redlock.Options){longLeases}
+			if i < len(readers)-1 {
+				change = append(change, w.through)
+			}
+			q := f.another(change...)
+			defer q.Close()
+			q.Settle(f.Context())
+			for range n {
+				all = append(all, f.waitIn(ctx, q, reader))
+			}
+			time.Sleep(100 * ms)
 		}
-		time.Sleep(100 * ms)
+		time.Sleep(3 * time.Second) // waiters ask once more within two seconds after their host has connected
 		w.isCut.Store(true)
-		at := f.now()
-		f.release(l)
-		for i, r := range readers {
-			r.wantAfter(name("release: reader %d", i+2), at, 0, whileOthersDie)
+		at := body(f, l)
+		for _, r := range all[len(all)-readers[len(readers)-1]:] {
+			<-r.done
+			want(t, "error", r.err, nil)
+			late = max(late, r.granted-at)
 		}
 		w.isCut.Store(false)
 		stop()
-		<-first.done
+		for _, r := range all {
+			<-r.done
+		}
 	})
+	return late
+}
+
+// The hosts of the first readers die before their turn, or together with the holder's host. The readers behind
+// them have the lock nevertheless, also if they are too many for one call. Guards callNext, taken, mayShare and
+// position in queue.lua.
+func TestReadersBehindHostsThatAreGone(t *testing.T) {
+	release := func(f *fleet, l *redlock.Lease) time.Duration {
+		f.release(l)
+		return f.now()
+	}
+	expires := func(f *fleet, l *redlock.Lease) time.Duration {
+		f.q.Close()
+		return l.Deadline()
+	}
+	held := redlock.Request{Name: "x", TTL: 5500 * ms}
+	for _, readers := range [][]int{{1, 150}, {60, 150}, {20, 20, 20, 20}} {
+		what := name("%d readers by host", readers)
+		wantWithin(t, what+": granted after the release", readersTest(t, exclusive, readers, release), 0, whileOthersDie)
+		wantWithin(t, what+": granted after the deadline", readersTest(t, held, readers, expires), 0, whileOthersDie)
+	}
+	for mistake, readers := range map[simredis.Variant][]int{
+		simredis.OneHostTold: {60, 150}, simredis.TakersCallNobody: {1, 150}, simredis.FirstReadersOnly: {60, 150},
+	} {
+		if late := readersTest(t, exclusive, readers, release, mistaken(mistake)); late <= whileOthersDie {
+			t.Errorf("%s: all readers have the lock %v after the release, too", mistake, late)
+		}
+	}
+	if late := readersTest(t, held, []int{60, 150}, expires, mistaken(simredis.RanksAsPositions)); late <= whileOthersDie {
+		t.Errorf("%s: all readers have the lock %v after the deadline, too", simredis.RanksAsPositions, late)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 	"github.com/redlockd/redlockd/redlock/redlocktest/planted"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 // namesOf returns n names whose order differs from that of their numbers.
@@ -58,6 +59,29 @@ func TestHundredNamesAreHandedOver(t *testing.T) {
 	})
 }
 
+// A release of a hundred names is sent in several commands, so that none keeps a node busy for long. It is one
+// release nevertheless, also if a node has lost its scripts. Guards Call.isCut and Lane.joinParts.
+func TestReleaseOfHundredNamesIsCut(t *testing.T) {
+	for _, far := range []time.Duration{0, 2 * ms} { // one group at a time, or several
+		for _, flushed := range []bool{false, true} {
+			simTest(t, 3, func(t *testing.T, f *fleet) {
+				f.delay(each(far), each(far))
+				l := f.acquire(redlock.Request{Names: namesOf(100), TTL: keptLong, Keep: true})
+				time.Sleep(3 * beat)
+				if flushed {
+					every(f.sims, flushScripts)
+				}
+				longest := 0
+				f.sims[0].OnCommand(func(c redlock.Command) { longest = max(longest, len(operations(c))) })
+				f.release(l)
+				time.Sleep(100 * ms) // until the last node has answered
+				f.wantNoKeys("released")
+				want(t, "most operations in a command", longest, 32)
+			}, longLeases)
+		}
+	}
+}
+
 // A client of another library holds one of a hundred names. A request for all of them is refused because of
 // it, or waits in the queue of that name, and takes none of the others. Guards FirstBlocked in ballot.go.
 func TestHundredNamesOneOfAForeignClient(t *testing.T) {
@@ -72,6 +96,8 @@ func TestHundredNamesOneOfAForeignClient(t *testing.T) {
 			var refused *redlock.HeldError
 			want(t, "the error is about a holder", errors.As(err, &refused), true)
 			want(t, "the holder is known", refused.Holder.Known(), false)
+			want(t, "the name that is held", refused.Blocked, held)
+			want(t, "the error begins with that name", strings.HasPrefix(refused.Error(), held+": held by"), true)
 			wantWithin(t, "time that the foreign lock has", refused.TTL, 59*time.Minute, time.Hour)
 			time.Sleep(100 * ms) // votes are on their way back
 			f.wantNoKeysBut("a:redlock:"+held, "b:redlock:"+held, "c:redlock:"+held)
@@ -205,6 +231,43 @@ func TestNameIsKeptForALimitedTime(t *testing.T) {
 		both.wantAfter("all are free", f.now(), 0, 1100*ms)
 		_ = l
 	})
+}
+
+// The host of a request for several names dies while it keeps x. The next host has x within a second after the
+// nodes know that the host is gone. Guards before and CHECK in queue.lua.
+func TestHostThatKeepsANameDies(t *testing.T) {
+	kept := func(plant ...func(*fleet)) (after time.Duration) {
+		twoHosts(t, 3, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+			for _, do := range plant {
+				do(f)
+			}
+			looks := func() {
+				every(f.sims, func(s *redlocktest.Sim) { s.Do("SET", "redlockd:host:keeper", "1", "PX", "3500") })
+			}
+			held := f.acquire(exclusive)
+			looks()
+			every(f.sims, func(s *redlocktest.Sim) { s.Do("ZADD", "redlock:x\x00q", "1", "keeper - 60000 token") })
+			next := f.wait(other, patient)
+			time.Sleep(3 * time.Second)
+			looks()
+			f.release(held)
+			for range 5 {
+				time.Sleep(time.Second)
+				looks()
+			}
+			want(t, "x is kept from the next host", isDone(next.done), false)
+			at := f.now()
+			<-next.done
+			after = next.granted - at
+			next.lease.BeginRelease()
+		})
+		return after
+	}
+	const gone = 3500 * ms
+	wantWithin(t, "granted after the host died", kept(), 0, gone+time.Second)
+	if after := kept(mistaken(simredis.TurnNotChecked)); after <= gone+time.Second {
+		t.Errorf("%s: granted after %v, too", simredis.TurnNotChecked, after)
+	}
 }
 
 // The tests above find these mistakes.

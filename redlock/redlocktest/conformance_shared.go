@@ -3,6 +3,7 @@ package redlocktest
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/script"
@@ -19,6 +20,7 @@ var sharedCases = []conformanceCase{
 	{"readers and exclusive holders", nil, checkReadersAndOthers},
 	{"kinds exclude each other", nil, checkKinds},
 	{"semaphore", nil, checkSemaphore},
+	{"holders of a semaphore that disagree about its slots", nil, checkPlacesBeyond},
 	{"a free place is found", nil, checkFreePlace},
 	{"places of expired holders are free", nil, checkExpiredPlaces},
 	{"repair of a reader", nil, checkRepairShared},
@@ -180,6 +182,25 @@ func checkSemaphore(p *probe) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "1 mine")))
 	p.expectShared(slots3, "3 mine", []int64{1}, opJoin("k", "3 theirs", slots3, minute))
 	p.expectVote(number(5), p.ballot(opJoin("k", "1 theirs", slots3, minute)))
+}
+
+// checkPlacesBeyond checks that a holder with a place beyond the slots of the semaphore, which another program
+// wrote, takes no place from others, and that a client with another number of slots gets none.
+func checkPlacesBeyond(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opJoin("k", "1 mine", slots3, minute)))
+	p.do("ZADD", "k\x00s", "5", "5 other")
+	p.do("ZADD", "k\x00m", strconv.FormatInt(p.micros()/1000+60_000, 10), "5 other")
+	if got := p.vote(p.ballot(opJoin("k", "2 theirs", slots5, minute))); len(got.Array) != 4 || got.Array[0].Str != slots3 {
+		p.Errorf("a client that wants one of 5 slots: got %s, want a holder of 3 slots", show(got))
+	}
+	p.expectVote(number(2), p.ballot(opJoin("k", "3 mine", slots3, minute)))
+	p.expectShared(slots3, "1 mine", []int64{2}, opJoin("k", "1 theirs", slots3, minute))
+	p.expectVote(number(3), p.ballot(opJoin("k", "2 mine", slots3, minute)))
+	p.expectShared(slots3, "1 mine", []int64{0}, opJoin("k", "1 theirs", slots3, minute))
+	p.expectVote(number(1), p.ballot(opRelease("k", "5 other")))
+	p.expectVote(number(1), p.ballot(opRelease("k", "2 mine")))
+	p.expectShared(slots3, "1 mine", []int64{2}, opJoin("k", "1 theirs", slots3, minute))
 }
 
 const slots1000 = "redlockd:slots=1000"

@@ -31,11 +31,13 @@ var waitCases = []conformanceCase{
 	{"readers do not overtake a writer", nil, checkWriterWaits},
 	{"readers are called together", []Feature{Messages}, checkReadersCalled},
 	{"more readers than one call names", []Feature{Messages}, checkManyReadersCalled},
+	{"many entries of few hosts", []Feature{Messages}, checkManyEntriesOfHosts},
 	{"a free slot calls one waiter", []Feature{Messages}, checkSlotCalls},
 	{"a waiter for several names", []Feature{Messages}, checkSeveralWait},
 	{"a waiter for several names and an earlier ticket", nil, checkSeveralByTicket},
 	{"many entries of hosts that are gone", []Feature{Messages}, checkManyGone},
 	{"keys of the queue with a wrong type", nil, checkQueueWrongType},
+	{"entries of another version", nil, checkOtherEntries},
 	{"a node looks for waiters only if there are any", nil, checkQueues},
 	{"a listener gets the messages of its channel", []Feature{Messages}, checkListener},
 	{"a listener that is closed", []Feature{Messages}, checkListenerClosed},
@@ -384,9 +386,9 @@ func checkHostGone(p *probe) {
 	p.vote(p.ballot(opRelease("k", "mine")))
 	p.expectTurn("the first host is gone", "k", "b")
 	p.expectQueue("the first host is gone", "k", "b", "c")
-	p.do("DEL", "redlockd:host:b", "redlockd:host:c")
-	p.expectOvertakes("the turn stays until its end", simredis.KindTurn, "b", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
-	p.do("SET", "k\x00t", "0", "PX", minute)
+	p.do("DEL", "redlockd:host:b")
+	p.expectOvertakes("the host whose turn it is dies", simredis.KindTurn, "c", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
+	p.do("DEL", "redlockd:host:c")
 	p.expectGranted("all hosts are gone", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
 	p.expectQueue("all hosts are gone", "k")
 }
@@ -511,24 +513,78 @@ func checkReadersCalled(p *probe) {
 	p.expectQueue("readers share the lock", "k", "w", "c")
 }
 
-// checkManyReadersCalled checks that readers beyond those of one call are called one by one as others take
-// the lock, whichever these are.
+// checkManyReadersCalled checks that of many readers some are called, and one more by each that takes the lock,
+// whichever it is. The turn passes on, and nobody is called twice.
 func checkManyReadersCalled(p *probe) {
 	p.admit()
 	p.hold("mine")
-	following, last := p.listen("r64"), p.listen("r69")
-	for i := range 70 {
+	inboxes := map[int]*inbox{}
+	for _, i := range []int{0, 1, 15, 16, 21, 22, 41} {
+		inboxes[i] = p.listen(fmt.Sprintf("r%02d", i))
+	}
+	for i := range 72 {
 		host := fmt.Sprintf("r%02d", i)
 		p.wait(opJoinShared("k", "token-"+host, minute), sharedEntry(host), int64(i+1), int64(i+1))
 	}
-	p.vote(p.ballot(opRelease("k", "mine")))
-	p.expectMessages("a release", following, "r64", "next k")
-	p.expectMessages("a release", last, "r69")
-	for i := range 6 {
-		host := fmt.Sprintf("r%02d", 20+i)
-		p.do(p.ballot(opJoinShared("k", "token-"+host, minute), opEnter("k", sharedEntry(host), 9))...)
+	expect := func(what string, want map[int]string) {
+		p.Helper()
+		for i, e := range inboxes {
+			if want[i] == "" {
+				p.expectMessages(what, e, fmt.Sprintf("r%02d", i))
+			} else {
+				p.expectMessages(what, e, fmt.Sprintf("r%02d", i), want[i]+" k")
+			}
+		}
 	}
-	p.expectMessages("six readers share the lock", last, "r69", "turn k")
+	take := func(i int) {
+		p.Helper()
+		host := fmt.Sprintf("r%02d", i)
+		p.expectGranted(host, p.do(p.ballot(opJoinShared("k", "token-"+host, minute), opEnter("k", sharedEntry(host), int64(i+1)))...).Array[0])
+	}
+	p.vote(p.ballot(opRelease("k", "mine")))
+	expect("a release", map[int]string{0: "turn", 1: "turn", 15: "turn", 16: "next"})
+	take(0)
+	p.expectTurn("the first reader has the lock", "k", "r01")
+	expect("the first reader has the lock", map[int]string{16: "turn"})
+	for i := range 5 {
+		take(10 + i)
+	}
+	p.expectTurn("others have the lock", "k", "r01")
+	expect("six readers have the lock", map[int]string{21: "turn"})
+	take(40)
+	expect("a reader that was not called has the lock", map[int]string{41: "turn"})
+	p.expectOvertakes("a reader behind more than a call looks at", simredis.KindWriter, "r01",
+		p.wait(opJoinShared("k", "token-late", minute), sharedEntry("late"), 100, 66))
+}
+
+// checkManyEntriesOfHosts checks that all entries of a host may be gone: others are told when to ask, and
+// have the position of their host.
+func checkManyEntriesOfHosts(p *probe) {
+	p.admit()
+	p.hold("mine")
+	readers, ticket := []string{}, int64(0)
+	for _, host := range []string{"a", "b"} {
+		for i := range 20 {
+			ticket++
+			readers = append(readers, fmt.Sprint(sharedEntry(host), i))
+			want := ticket
+			if host == "b" && i == 0 {
+				want = 2 // its host is the second one
+			}
+			p.wait(opJoinShared("k", fmt.Sprint(host, i), minute), readers[ticket-1], ticket, want)
+		}
+	}
+	c, w := p.listen("c"), p.listen("w")
+	p.wait(opJoinShared("k", "c", minute), sharedEntry("c"), 50, 3)
+	p.wait(opAcquire("k", "w", minute), exclusiveEntry("w"), 60, 4)
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expectMessages("a release", c, "c", "next k")
+	p.expectMessages("a release", w, "w", "next k")
+	p.expectTurn("a release", "k", "a")
+	p.expect(list(number(-2), number(0)), p.ballot(opJoinShared("k", "c", minute), opEnter("k", sharedEntry("c"), 50))...)
+	p.do("DEL", "redlockd:host:a")
+	p.expect(list(number(-3), number(0)), p.ballot(opJoinShared("k", "b5", minute), opEnter("k", readers[25], 26))...)
+	p.expectTurn("the first host is gone", "k", "b")
 }
 
 func checkSlotCalls(p *probe) {
@@ -681,6 +737,25 @@ func checkQueueWrongType(p *probe) {
 	p.expect(number(1), "ZADD", "k\x00q", "1", "no entry")
 	p.expect(text("OK"), "SET", "k\x00t", "not a number x")
 	p.expectGranted("a queue of nonsense", p.takes("a"))
+}
+
+// checkOtherEntries checks that entries of another version keep others from a free lock for no longer than a
+// turn: those that are no entries are removed, and those of an unknown kind get a turn.
+func checkOtherEntries(p *probe) {
+	p.admit()
+	p.hold("mine")
+	p.enters("a")
+	p.do("SET", "redlockd:host:other", "1", "PX", minute)
+	unknown := entryOf("other", "redlockd:future", 40)
+	for i, entry := range []string{"other", "2 other - 50 token", `{"host":"other"}`, "other 50 - token", unknown} {
+		p.do("ZADD", "k\x00q", fmt.Sprint(-5+i), entry)
+	}
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expectTurn("a release", "k", "other")
+	p.expectQueue("a release", "k", "other", "a")
+	p.passTurn()
+	p.expectGranted("the first waiter that is known", p.takes("a"))
+	p.expectQueue("it has the lock", "k", "other")
 }
 
 // checkQueues checks the field that says until when clients may wait: without it, an acquire looks

@@ -51,26 +51,49 @@ var costStates = map[string]func(p *probe){
 	"999 expired slots, and one": func(p *probe) { p.share(slots1000, 999, "-1000"); p.share(slots1000, 1, minute) },
 }
 
-// costQueues are wait queues at the limits.
+// costQueues are wait queues at the limits, also with many hosts: hosts that live are alive%d.
 var costQueues = map[string]func(p *probe){
 	"no waiters":                 func(*probe) {},
 	"10000 waiters":              func(p *probe) { p.queue(10_000, "alive", "-") },
 	"10000 readers":              func(p *probe) { p.queue(10_000, "alive", simredis.KindShared) },
 	"10000 that want slots":      func(p *probe) { p.queue(10_000, "alive", slots1000) },
-	"10000 of a host that died":  func(p *probe) { p.queue(10_000, "gone", "-") },
-	"10000 of hosts that died":   func(p *probe) { p.queue(10_000, "gone%d", "-") },
-	"a thousand dead, then live": func(p *probe) { p.queue(1000, "gone%d", "-"); p.queue(100, "alive%d", simredis.KindShared) },
+	"1000 hosts":                 func(p *probe) { p.queue(1000, "alive%d", "-") },
+	"1000 hosts with readers":    func(p *probe) { p.queue(1000, "alive%d", simredis.KindShared) },
+	"1000 hosts that want slots": func(p *probe) { p.queue(1000, "alive%d", slots1000) },
+	"64 hosts with 10 readers each": func(p *probe) {
+		for i := range 64 {
+			p.queueFrom(10*i, 10, fmt.Sprint("alive", i), simredis.KindShared)
+		}
+	},
+	"10000 of a host that died": func(p *probe) { p.queue(10_000, "gone", "-") },
+	"10000 of hosts that died":  func(p *probe) { p.queue(10_000, "gone%d", "-") },
+	"64 dead hosts, then 64 live": func(p *probe) {
+		p.queue(64, "gone%d", "-")
+		p.queueFrom(64, 64, "alive%d", simredis.KindShared)
+	},
+	"64 live hosts, then 64 dead": func(p *probe) {
+		p.queue(64, "alive%d", simredis.KindShared)
+		p.queueFrom(64, 64, "gone%d", simredis.KindShared)
+	},
+	"64 live and 64 dead hosts in turn": func(p *probe) {
+		for i := range 64 {
+			p.queueFrom(2*i, 1, "alive%d", simredis.KindShared)
+			p.queueFrom(2*i+1, 1, "gone%d", simredis.KindShared)
+		}
+	},
+	"a thousand dead, then live": func(p *probe) { p.queue(1000, "gone%d", "-"); p.queueFrom(1000, 100, "alive%d", simredis.KindShared) },
 	"63 live, then a thousand dead": func(p *probe) {
-		p.queue(63, "alive", simredis.KindShared)
+		p.queue(63, "alive%d", simredis.KindShared)
 		p.queueFrom(63, 1000, "gone%d", simredis.KindShared)
 	},
 	"63 live, then a thousand of a dead host": func(p *probe) {
 		p.queue(63, "alive", simredis.KindShared)
 		p.queueFrom(63, 1000, "gone", simredis.KindShared)
 	},
-	"10000 passed over": func(p *probe) {
-		p.queue(10_000, "alive", "-")
-		p.do("SET", "k\x00t", "1 "+entryOf("alive", "-", longTurn)+" 0", "PX", minute)
+	"10000 passed over, the first in its turn": func(p *probe) {
+		p.queueFrom(int(p.micros()), 10_000, "alive%d", simredis.KindShared) // passOver puts an entry behind TIME
+		first := p.do("ZRANGE", "k\x00q", "0", "0").Array[0].Str
+		p.do("SET", "k\x00t", "1 "+first, "PX", minute)
 	},
 }
 
@@ -141,6 +164,23 @@ func costCalls(p *probe) map[string][]scriptOp {
 	shared = append(slices.Clone(several), opJoinShared("k", "mine", minute), opEnter("k", entryOf("me", simredis.KindShared, longTurn), 0))
 	calls["several"] = append(several, opAcquire("k", "mine", minute), opEnter("k", mine, 20_000))
 	calls["several shared"] = shared
+	for range 10 { // as if each of several names had these waiters
+		calls["several, each waited for"] = append(calls["several, each waited for"], opAcquireAlso("k", "mine", "aa"))
+	}
+	for what, last := range map[string][]scriptOp{
+		"":        {opAcquire("k", "mine", minute), opEnter("k", mine, 0)},
+		" later":  {opAcquire("k", "mine", minute), opEnter("k", mine, 20_000)},
+		" shared": {opJoinShared("k", "mine", minute), opEnter("k", entryOf("me", simredis.KindShared, longTurn), 0)},
+	} {
+		calls["several, each waited for"+what+"."] = append(slices.Clone(calls["several, each waited for"]), last...)
+	}
+	delete(calls, "several, each waited for")
+	for _, kind := range []string{simredis.KindShared, slots1000} {
+		calls["end of a wait for "+kind] = []scriptOp{opEndWait("k", fmt.Sprint(entryOf("alive0", kind, longTurn), " 0"))}
+	}
+	for i := range 64 {
+		calls["ends of waits"] = append(calls["ends of waits"], opEndWait("k", fmt.Sprint(entryOf(fmt.Sprint("alive", i), simredis.KindShared, longTurn), " ", i)))
+	}
 	return calls
 }
 

@@ -206,25 +206,29 @@ func (w *Waiter) News() <-chan struct{} {
 
 // message is what a node sends to the channel of this process: see queue.lua.
 type message struct {
-	key, entry string
-	next       time.Duration // how long the turn of the waiters before it lasts; 0: it is the turn of the entry
+	key     string
+	entries []string
+	next    time.Duration // how long the turn of the waiters before it lasts; 0: it is the turn of the entries
 }
 
 // parseMessage reads a message. It is not ok if no script of a node sends such a message.
 func parseMessage(text string) (m message, ok bool) {
 	what, rest, ok1 := strings.Cut(text, script.Separator)
-	key, entry, ok2 := strings.Cut(rest, script.Separator)
-	if !ok1 || !ok2 || key == "" || entry == "" {
+	key, entries, ok2 := strings.Cut(rest, script.Separator)
+	if !ok1 || !ok2 || key == "" {
 		return message{}, false
 	}
-	m = message{key: key, entry: entry}
+	m = message{key: key, entries: strings.Split(entries, script.Separator)}
+	if slices.Contains(m.entries, "") {
+		return message{}, false
+	}
 	if what == "turn" {
 		return m, true
 	}
 	ms, isNext := strings.CutPrefix(what, "next ")
 	n, err := strconv.ParseInt(ms, 10, 32)
 	m.next = time.Duration(n) * time.Millisecond
-	return m, isNext && err == nil && n > 0
+	return m, isNext && err == nil && n > 0 && len(m.entries) == 1
 }
 
 // heard handles a message of the node. An entry of this process that waits no longer gives up its
@@ -234,15 +238,17 @@ func (l *Lane) heard(text string) {
 	if !ok {
 		return
 	}
-	w := l.waiters.find(m.entry)
-	switch {
-	case w != nil && m.next > 0:
-		w.next(m.next)
-	case w != nil:
-		w.call(l.index)
-	case m.next == 0 && strings.HasPrefix(m.entry, l.waiters.Host+" ") && strings.HasPrefix(m.key, l.prefix):
-		now, placed := l.clock(), &NodeSet{}
-		placed.Add(l.index)
-		l.Do(Call{Op: "done", Ops: []script.Operation{{Op: script.EndWait, Key: m.key, Token: m.entry}}, Placed: placed, Until: now + l.timing.silence}, now)
+	for _, entry := range m.entries {
+		w := l.waiters.find(entry)
+		switch {
+		case w != nil && m.next > 0:
+			w.next(m.next)
+		case w != nil:
+			w.call(l.index)
+		case m.next == 0 && strings.HasPrefix(entry, l.waiters.Host+" ") && strings.HasPrefix(m.key, l.prefix):
+			now, placed := l.clock(), &NodeSet{}
+			placed.Add(l.index)
+			l.Do(Call{Op: "done", Ops: []script.Operation{{Op: script.EndWait, Key: m.key, Token: entry}}, Placed: placed, Until: now + l.timing.silence}, now)
+		}
 	}
 }

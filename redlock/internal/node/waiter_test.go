@@ -82,6 +82,24 @@ func TestTurnOfFormerWaiterIsGivenUp(t *testing.T) {
 	}
 }
 
+// A message calls several waiters of a host. Guards Lane.heard.
+func TestMessageCallsSeveral(t *testing.T) {
+	l, waiters := listeningLane()
+	var all []*Waiter
+	text := "turn\x00redlock:x"
+	for range 3 {
+		w := waiters.Join("redlock:x", script.KindShared, 50*time.Millisecond, "token"+string(rune('a'+len(all))), quorum.Majority(5))
+		all = append(all, w)
+		text += "\x00" + w.Entry
+	}
+	l.heard(text)
+	for i, w := range all {
+		if called, _ := w.Called(); called.Len() != 1 {
+			t.Errorf("waiter %d is called by the nodes %b, want one", i, called)
+		}
+	}
+}
+
 // Messages that no script of a node sends are ignored. Guards parseMessage.
 func TestOtherMessagesAreIgnored(t *testing.T) {
 	l, waiters := listeningLane()
@@ -91,7 +109,8 @@ func TestOtherMessagesAreIgnored(t *testing.T) {
 		"", "turn", "\x00\x00", "turn\x00redlock:x", "turn\x00\x00" + entry, "turn\x00redlock:x\x00", "Turn\x00redlock:x\x00" + entry,
 		"turn\x00another:x\x00" + entry, "turn\x00redlock:x\x00another - 50 former", "turn\x00redlock:x\x00meme",
 		"next\x00redlock:x\x00" + w.Entry, "next 0\x00redlock:x\x00" + w.Entry, "next -5\x00redlock:x\x00" + w.Entry,
-		"next 99999999999\x00redlock:x\x00" + w.Entry, "next x\x00redlock:x\x00" + w.Entry, strings.Repeat("x", 1<<20),
+		"next 99999999999\x00redlock:x\x00" + w.Entry, "next x\x00redlock:x\x00" + w.Entry,
+		"next 5\x00redlock:x\x00" + w.Entry + "\x00" + entry, "turn\x00redlock:x\x00" + w.Entry + "\x00", strings.Repeat("x", 1<<20),
 	} {
 		l.heard(text)
 		if called, turn := w.Called(); called != 0 || turn != 0 || len(l.queue) != 0 {

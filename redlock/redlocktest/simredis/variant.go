@@ -39,6 +39,11 @@ const (
 	NextNotTold        Variant = "the next waiter is not told when a turn ends"
 	OnlyNextTold       Variant = "one more waiter than those called is told when to ask"
 	CalledTwice        Variant = "a waiter is called again during its turn"
+	OneHostTold        Variant = "the entries of one host only are told when to ask"
+	TakersCallNobody   Variant = "a reader that takes the lock calls no other"
+	TurnNotChecked     Variant = "others leave a turn alone until it ends"
+	FirstReadersOnly   Variant = "a reader may take the lock only with the first ones"
+	RanksAsPositions   Variant = "all entries of a host count as waiters that ask"
 )
 
 // edit replaces text of a script that is there exactly so many times.
@@ -91,21 +96,31 @@ var edits = map[Variant][]edit{
         replies[i] = counters[fields[record + 2]]`}},
 	ReleaseCallsNobody: {{1, `        rare.callNext(key)
 `, ``}},
-	TurnNeverPasses: {{1, `if who and (till <= now or not call('ZSCORE', key .. '\0q', who)) then`, `if who and not call('ZSCORE', key .. '\0q', who) then`}},
+	TurnNeverPasses: {{1, `if who and (till <= now or not isAlive(parse(who)) or not call('ZSCORE', key .. '\0q', who)) then`, `if who and not call('ZSCORE', key .. '\0q', who) then`}},
 	PlaceLost:       {{1, `done = call('ZADD', queue, ticket, entry)`, `done = call('ZADD', queue, 'NX', ticket, entry)`}},
 	EntryStays: {
-		{1, `if not remove(key, entry) or kind == EXCLUSIVE then`, `if kind == EXCLUSIVE then`},
+		{1, `if kind == EXCLUSIVE then
+      remove(key, entry)
+`, `if kind == EXCLUSIVE then
+`},
+		{1, `if remove(key, entry) then
+      callNext`, `if rank then
+      callNext`},
 	},
-	EndWaitIgnored: {{1, `if waiters().leave(key, args[arg]) then
-      callNext(key)
-    end
+	EndWaitIgnored: {{1, `waiters().leave(key, args[arg])
     return 1`, `return 1`}},
 	TicketsIgnored: {{1, `done = call('ZADD', queue, ticket, entry)`, `done = call('ZADD', queue, 'NX', string.format('%.0f', now), entry)`}},
 	DeadHostCalled: {{1, `alive[host] = call('EXISTS', HOST .. host) == 1`, `alive[host] = true`}},
 	ReenterIgnored: {{1, `local function reenter(key, arg) return waiters().enter(key, args[arg], args[arg + 1]) end`, `local function reenter() return 0 end`}},
-	NextNotTold:    {{1, `tellFollowing(key, n, n + ASKING - 1, (till - now) / 1000)`, ``}},
-	OnlyNextTold:   {{1, `tellFollowing(key, n, n + ASKING - 1, (till - now) / 1000)`, `tellFollowing(key, n, n, (till - now) / 1000)`}},
-	CalledTwice:    {{1, `if given or i > 1 then`, `if true then`}},
+	NextNotTold:    {{1, `tellFollowing(key, n, math.min((till - now) / 1000, CHECK))`, ``}},
+	OnlyNextTold:   {{1, `tellFollowing(key, n, math.min((till - now) / 1000, CHECK))`, `tell(key, entries(key, n, n), (till - now) / 1000)`}},
+	CalledTwice:    {{1, `if i > called and (given or i > 1) then`, `if true then`}},
+	OneHostTold:    {{1, `if several < ASKING and #list == ASKING then`, `if false then`}},
+	TakersCallNobody: {{1, `callNext(key, called)
+      local next`, `local next`}},
+	TurnNotChecked:   {{1, `local CHECK = 1000`, `local CHECK = 3600000`}},
+	FirstReadersOnly: {{1, `return called + i <= left`, `return false`}},
+	RanksAsPositions: {{1, `rank < ASKING and {} or {ASKING, LOOK}`, `{}`}},
 	CountHolders: {{1, `if there.err or not there[1] or there[1] == token then`, `if call('ZCOUNT', key .. '\0m', '-inf', '+inf') < slots then
       return nil
     end

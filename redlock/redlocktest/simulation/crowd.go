@@ -30,8 +30,12 @@ func (w *world) crowd(ctx context.Context) {
 	number := random.IntN(len(kindsOfCrowd))
 	work, end := context.WithCancel(ctx)
 	w.work = work
-	for i, h := range w.hosts {
-		m := &member{w: w, host: h, random: w.plan.stream(streamClient + i), kinds: kindsOfCrowd[number]}
+	members := len(w.hosts)
+	if len(kindsOfCrowd[number]) == manyReaders {
+		members *= manyReaders // more than a node calls together
+	}
+	for i := range members {
+		m := &member{w: w, host: w.hosts[i%len(w.hosts)], random: w.plan.stream(streamClient + i), kinds: kindsOfCrowd[number]}
 		w.clients.Go(m.run)
 	}
 	isOrdered := len(kindsOfCrowd[number]) == 1 && kindsOfCrowd[number][0].Slots == 0
@@ -63,7 +67,11 @@ var kindsOfCrowd = [][]redlock.Request{
 	{{Name: "x"}, {Name: "x"}, {Name: "x", Shared: true}},
 	{{Name: "x"}, {Name: "x", Slots: 2}, {Name: "x", Slots: 2}},
 	{{Name: "x"}, {Name: "y"}, {Names: []string{"x", "y"}}},
+	{{Name: "x"}, {Name: "x", Shared: true}, {Name: "x", Shared: true}, {Name: "x", Shared: true}},
 }
+
+// manyReaders is how many kinds a crowd of readers has, and how many members each of its hosts.
+const manyReaders = 4
 
 // member is a client of a crowd. It waits again as soon as it has released the lock.
 type member struct {

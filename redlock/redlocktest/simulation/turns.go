@@ -38,17 +38,19 @@ func requestOf(entry string) int {
 	return n
 }
 
-// published notes a message of a node to a waiter: executed checks it.
+// published notes a message of a node to waiters: executed checks it.
 func (t *turns) published(n *simNode, message string) {
 	what, rest, _ := strings.Cut(message, "\x00")
-	key, entry, _ := strings.Cut(rest, "\x00")
-	if t.w.plan.Commands {
-		t.w.record.event(Event{Actor: "node " + n.Name(), What: "publishes", Note: what + " " + key + " " + entry, isCommand: true})
-	}
-	if what == "turn" {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.called = append(t.called, callee{n.Name(), key, entry})
+	key, entries, _ := strings.Cut(rest, "\x00")
+	for entry := range strings.SplitSeq(entries, "\x00") {
+		if t.w.plan.Commands {
+			t.w.record.event(Event{Actor: "node " + n.Name(), What: "publishes", Note: what + " " + key + " " + entry, isCommand: true})
+		}
+		if what == "turn" {
+			t.mu.Lock()
+			t.called = append(t.called, callee{n.Name(), key, entry})
+			t.mu.Unlock()
+		}
 	}
 }
 

@@ -14,9 +14,9 @@
 -- An entry is 'host kind turn token': the id of the daemon, the kind of the lock (- if exclusive),
 -- for how many milliseconds its turn lasts, and a token that no lock has.
 --
--- A message has the parts 'what \0 key \0 entry'. What is 'turn', or 'next MS': the entry is behind
--- those whose turn it is, or the lock is held. If it is not called within MS milliseconds, all before
--- it may be gone, and it should ask.
+-- A message has the parts 'what \0 key \0 entry'. What is 'turn', of one or more entries of a host, or
+-- 'next MS': the entry is behind those whose turn it is, or the lock is held. If it is not called within
+-- MS milliseconds, all before it may be gone, and it should ask.
 --
 -- state is that of rare.lua. now is TIME in microseconds. lastExpiry and isKind are functions of rare.lua.
 local function queueOperations(state, now, lastExpiry, isKind)
@@ -28,12 +28,14 @@ local function queueOperations(state, now, lastExpiry, isKind)
   local HOST_TTL = 3500
   -- How long a queue lasts without a waiter that enters: a waiter enters again three times as often.
   local QUEUE_TTL = 60000
-  -- How many entries at the head of a queue a call looks at: of those that wait to share the lock, and
-  -- usually.
-  local LOOK, FIRST = 64, 6
-  -- How many entries after the callees are told when to ask, and how many milliseconds after each
+  -- How many entries at the head of a queue a call looks at: usually, and at most. How many it calls
+  -- together if they can share the lock: each of them that takes it calls one more.
+  local FIRST, LOOK, CALLED = 6, 64, 16
+  -- How many hosts after the callees are told when to ask, and how many milliseconds after each
   -- other: all before them may be gone. See askingWaiters in retry.go.
   local ASKING, LATER = 4, 200
+  -- For how many milliseconds at most others are told to leave a turn alone: its host may be gone.
+  local CHECK = 1000
   -- How far a ticket may be ahead of TIME, in microseconds.
   local AHEAD = 1000000
 
@@ -44,6 +46,11 @@ local function queueOperations(state, now, lastExpiry, isKind)
     local host, kind, turn = match(entry, '^(%S+) (%S+) (%d+) ')
     return host, kind, tonumber(turn)
   end
+
+  local function kindOf(entry) return match(entry, '^%S+ (%S+) ') end
+
+  -- entries returns the entries of these ranks.
+  local function entries(key, from, to) return call('ZRANGE', key .. '\0q', from, to) end
 
   -- turnOf returns the entry whose turn it is, and until when; nil: it is nobody's. A turn that ends
   -- later than any turn can has ended: TIME was set back.
@@ -72,7 +79,7 @@ local function queueOperations(state, now, lastExpiry, isKind)
     if type(value) == 'string' and isKind(value) and not lastExpiry(key) then
       value = false
     end
-    if kind == EXCLUSIVE then
+    if not isKind(kind) then -- exclusive, or of another version
       return value and 0 or 1
     elseif value and kind ~= value then
       return 0
@@ -96,8 +103,8 @@ local function queueOperations(state, now, lastExpiry, isKind)
   local function head(key, most)
     local list, size = {}, most
     while true do
-      local gone, entries = {}, call('ZRANGE', key .. '\0q', #list, #list + size - 1)
-      for _, entry in ipairs(entries) do
+      local gone, read = {}, entries(key, #list, #list + size - 1)
+      for _, entry in ipairs(read) do
         if #list == most then
           break
         elseif isAlive(parse(entry)) then
@@ -109,8 +116,8 @@ local function queueOperations(state, now, lastExpiry, isKind)
       if gone[1] then
         call('ZREM', key .. '\0q', unpack(gone))
       end
-      if #list == most or #entries < size or removable == 0 then
-        return list, #list < most and #entries == size
+      if #list == most or #read < size or removable == 0 then
+        return list, #list < most and #read == size
       end
       size = LOOK -- where some are gone, there may be many
     end
@@ -123,12 +130,12 @@ local function queueOperations(state, now, lastExpiry, isKind)
     if not list[1] then
       return list, 0, 0, hidden
     end
-    local _, kind = parse(list[1])
+    local kind = kindOf(list[1])
     local left, n = room(key, kind), 0
     if kind ~= EXCLUSIVE and left >= FIRST and #list == FIRST then
-      list, hidden = head(key, LOOK)
+      list, hidden = head(key, CALLED)
     end
-    while n < left and list[n + 1] and select(2, parse(list[n + 1])) == kind do
+    while n < left and list[n + 1] and kindOf(list[n + 1]) == kind do
       n = n + 1
     end
     return list, n, left, hidden
@@ -142,21 +149,45 @@ local function queueOperations(state, now, lastExpiry, isKind)
     end
   end
 
-  -- tellFollowing tells the entries of these ranks when to ask: the first one in ms milliseconds.
-  local function tellFollowing(key, from, to, ms)
-    for i, entry in ipairs(call('ZRANGE', key .. '\0q', from, to)) do
-      notify(key, entry, string.format('next %.0f', math.max(ms, 1) + LATER * (i - 1)))
+  -- tell tells the first of these entries of each host when to ask: the first host in ms milliseconds.
+  -- It returns how many hosts it told.
+  local function tell(key, list, ms)
+    local told, n = {}, 0
+    for _, entry in ipairs(list) do
+      local host = parse(entry)
+      if host and not told[host] and n < ASKING then
+        notify(key, entry, string.format('next %.0f', math.max(ms, 1) + LATER * n))
+        told[host], n = true, n + 1
+      end
     end
+    return n
+  end
+
+  -- tellFollowing tells the hosts after the first n entries when to ask.
+  local function tellFollowing(key, n, ms)
+    local list, hosts, several = entries(key, n, n + ASKING - 1), {}, 0
+    for _, entry in ipairs(list) do
+      local host = parse(entry)
+      several = several + (host and not hosts[host] and 1 or 0)
+      hosts[host or ''] = true
+    end
+    if several < ASKING and #list == ASKING then -- one host has many entries, and may be gone
+      list = entries(key, n, n + LOOK - 1)
+    end
+    tell(key, list, ms)
   end
 
   -- callNext gives the turn to the entries that can have the lock now, and notifies them and those
-  -- that follow. If it is the first one's turn already, that one was notified.
-  local function callNext(key)
+  -- that follow. If it is the first one's turn already, that one was notified, and so were as many of
+  -- the entries as called says.
+  local function callNext(key, called)
+    local had = removable
     local list, n, _, hidden = callees(key)
+    called = math.max((called or 0) - (had - removable), 0)
     if n == 0 then
       endTurn(key)
       if hidden then -- the last ones are told: each attempt removes more
-        tellFollowing(key, -ASKING, -1, 1)
+        tell(key, entries(key, -ASKING, -1), 1)
       end
       return
     end
@@ -167,12 +198,38 @@ local function queueOperations(state, now, lastExpiry, isKind)
       till = now + 1000 * lasts
       call('SET', key .. '\0t', string.format('%.0f ', till) .. list[1], 'PX', QUEUE_TTL)
     end
+    local hosts, theirs, isNew = {}, {}, false -- theirs: the entries of each host that are called
     for i = 1, n do
-      if given or i > 1 then
-        notify(key, list[i], 'turn')
+      local host = parse(list[i])
+      isNew = not theirs[host]
+      if isNew then
+        hosts[#hosts + 1], theirs[host] = host, ''
+      end
+      if i > called and (given or i > 1) then
+        theirs[host] = theirs[host] .. '\0' .. list[i]
       end
     end
-    tellFollowing(key, n, n + ASKING - 1, (till - now) / 1000)
+    for _, host in ipairs(hosts) do
+      if theirs[host] ~= '' then
+        call('PUBLISH', HOST .. host, 'turn\0' .. key .. theirs[host])
+      end
+    end
+    if called == 0 or n > called and isNew and #hosts < ASKING then -- all of them may be gone
+      tellFollowing(key, n, math.min((till - now) / 1000, CHECK))
+    end
+  end
+
+  -- stillCalled returns how many of the entries that are the first without this one were called. So many
+  -- clients can have had the lock before it.
+  local function stillCalled(key, entry, left)
+    local who, till = turnOf(key)
+    local rank, kind = call('ZRANK', key .. '\0q', entry), kindOf(entry)
+    if not who or till <= now or type(rank) ~= 'number' then
+      return 0
+    elseif kind == EXCLUSIVE or kind ~= kindOf(who) then
+      return rank
+    end
+    return math.min(CALLED, left) - (rank < CALLED and 1 or 0)
   end
 
   -- passOver ends a turn that was not used. The entry goes to the end of the queue until its client
@@ -183,6 +240,20 @@ local function queueOperations(state, now, lastExpiry, isKind)
     endTurn(key)
   end
 
+  -- mayShare returns whether a client can share the lock together with the callees, of whom there are so
+  -- many: its entry is behind them, or there is room for all entries and for a client that does not wait.
+  local function mayShare(key, entry, kind, called, left)
+    local rest = called == CALLED and entries(key, CALLED, LOOK - 1) or {}
+    for i, one in ipairs(rest) do
+      if one == entry then
+        return called + i <= left
+      elseif kindOf(one) ~= kind then
+        return false
+      end
+    end
+    return called + #rest < math.min(left, LOOK)
+  end
+
   -- before returns the entry that is to have a lock before a client, and for how many more
   -- milliseconds; nil: the client can have it now, as far as its holders allow. entry is the client's; nil: it
   -- does not wait. Its ticket decides if the entry is not in this queue.
@@ -191,7 +262,7 @@ local function queueOperations(state, now, lastExpiry, isKind)
     if who == entry and who then
       return nil
     end
-    if who and (till <= now or not call('ZSCORE', key .. '\0q', who)) then
+    if who and (till <= now or not isAlive(parse(who)) or not call('ZSCORE', key .. '\0q', who)) then
       passOver(key, who)
       who = nil
     end
@@ -205,8 +276,8 @@ local function queueOperations(state, now, lastExpiry, isKind)
     elseif not mine and not who and ticket and not call('ZSCORE', key .. '\0q', entry) then
       mine = tonumber(ticket) < tonumber(call('ZSCORE', key .. '\0q', list[1]))
     end
-    if not mine and not hidden and n == #list and n < math.min(left, LOOK) then -- there is room for all
-      mine = select(2, parse(list[1])) == kind
+    if not mine and not hidden and list[1] and n == #list and kind == kindOf(list[1]) then
+      mine = mayShare(key, entry, kind, n, left)
     end
     if mine and theirs then
       if not list[1] then
@@ -220,12 +291,35 @@ local function queueOperations(state, now, lastExpiry, isKind)
     elseif hidden and entry then -- it asks again, and more are removed
       notify(key, entry, 'next 1')
     end
-    local shown = who or list[n + 1] or hidden and call('ZRANGE', key .. '\0q', 0, 0)[1]
+    local shown = who or list[n + 1] or hidden and entries(key, 0, 0)[1]
     if not shown then
       return nil
     end
     local _, _, lasts = parse(shown)
-    return shown, math.max(math.ceil(who and (till - now) / 1000 or lasts or 1), 1)
+    return shown, math.max(math.ceil(math.min(who and (till - now) / 1000 or lasts or 1, CHECK)), 1)
+  end
+
+  -- position returns the position of an entry, from 1 on. Of the entries of a host, only the first one counts
+  -- as one of the first: these ask when the lock may be free, and all of one host may be gone.
+  local function position(key, entry, host)
+    local rank, hosts, n = call('ZRANK', key .. '\0q', entry), {}, 0
+    for _, size in ipairs(rank < ASKING and {} or {ASKING, LOOK}) do
+      hosts, n = {}, 0
+      for _, one in ipairs(entries(key, 0, size - 1)) do
+        local other = parse(one)
+        if one == entry then
+          return n + 1
+        elseif other == host or n == ASKING then
+          return rank + 1
+        end
+        n = n + (other and not hosts[other] and 1 or 0)
+        hosts[other or ''] = true
+      end
+      if n == ASKING then
+        break
+      end
+    end
+    return rank + 1
   end
 
   -- enter puts an entry into the queue, or an entry that was passed over back to its place: its client
@@ -258,7 +352,7 @@ local function queueOperations(state, now, lastExpiry, isKind)
       state.queuesUntil = math.ceil(now / 1000) + QUEUE_TTL
       call('HSET', KEYS[1], 'queues', string.format('%.0f', state.queuesUntil))
     end
-    return call('ZRANK', queue, entry) + 1
+    return position(key, entry, host)
   end
 
   -- turnLeft returns the entry whose turn it is, and for how many milliseconds; nil: it is nobody's.
@@ -291,31 +385,36 @@ local function queueOperations(state, now, lastExpiry, isKind)
     return removed
   end
 
-  -- leave removes an entry whose client waits no longer. It returns whether the entry was there. If
+  -- leave removes an entry whose client waits no longer, and calls the next one if it can have the lock. If
   -- the lock is held, those that become one of the first are told when it ends: its holder may be gone.
   local function leave(key, entry)
-    local rank = call('ZRANK', key .. '\0q', entry)
-    local removed, ttl = remove(key, entry), call('PTTL', key)
+    local rank, called = call('ZRANK', key .. '\0q', entry), stillCalled(key, entry, room(key, kindOf(entry)))
+    if not remove(key, entry) then
+      return
+    end
+    local ttl = call('PTTL', key)
     if type(rank) == 'number' and rank < ASKING and type(ttl) == 'number' and ttl >= 0 then
       local first = call('ZRANGE', key .. '\0m', 0, 0, 'WITHSCORES') -- of those that share it
       ttl = first[2] and tonumber(first[2]) - now / 1000 or ttl
-      tellFollowing(key, rank, ASKING - 1, ttl + LATER * rank)
+      tell(key, entries(key, rank, ASKING - 1), ttl + LATER * rank)
     end
-    return removed
+    callNext(key, called)
   end
 
-  -- taken removes an entry whose client has this node's vote now. Of those that wait to share the lock, a
-  -- call names no more than LOOK, so the next one is called. If it was nobody's turn, because the first one
-  -- is gone, all of them are.
+  -- taken removes an entry whose client has this node's vote now. If others can share the lock, one more of
+  -- them is called, and the turn passes to the first. So none depends on another one.
   local function taken(key, entry)
-    local who, _, kind = turnOf(key), parse(entry)
-    if not remove(key, entry) or kind == EXCLUSIVE then
+    local kind = kindOf(entry)
+    if kind == EXCLUSIVE then
+      remove(key, entry)
       return
-    elseif not who then
-      callNext(key)
-    else
-      local next = call('ZRANGE', key .. '\0q', LOOK - 1, LOOK - 1)[1]
-      if next and select(2, parse(next)) == kind then
+    end
+    local left, rank = room(key, kind), call('ZRANK', key .. '\0q', entry)
+    local called = stillCalled(key, entry, left + 1)
+    if remove(key, entry) then
+      callNext(key, called)
+      local next = rank >= CALLED and left > rank and entries(key, rank, rank)[1]
+      if next and kindOf(next) == kind then -- those before it may be gone
         notify(key, next, 'turn')
       end
     end

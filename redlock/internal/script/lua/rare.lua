@@ -169,7 +169,8 @@ local function rareOperations(state)
   -- addMember makes the token share the key. It returns an error, or nil. It takes the place first:
   -- after an error, nobody else has it.
   local function addMember(key, token, kind, ttl)
-    if not call('GET', key) then -- it was deleted: its earlier members lost the lock
+    local isFirst = not call('GET', key)
+    if isFirst then -- it was deleted: its earlier members lost the lock
       drop(key)
     end
     for _, step in ipairs({
@@ -180,7 +181,15 @@ local function rareOperations(state)
         return done
       end
     end
-    return settle(key)
+    if not isFirst then
+      return settle(key)
+    end
+    for _, each in ipairs({key .. '\0m', key .. '\0s'}) do
+      local done = call('PEXPIREAT', each, after(ttl))
+      if type(done) == 'table' then
+        return done
+      end
+    end
   end
 
   -- Fencing counters. A record is given by its number.
@@ -364,15 +373,21 @@ local function rareOperations(state)
     return set and set.err and set or nil
   end
 
+  -- holderOf returns what keeps a token from a key, apart from other clients that wait.
+  local function holderOf(key, token, kind)
+    if kind == EXCLUSIVE then
+      return blocker(key, token)
+    end
+    return joinBlocker(key, token, kind)
+  end
+
   -- blockerOf returns what keeps a token from a key, other clients that wait included.
   local function blockerOf(key, token, kind, ...)
-    local blocked, has
-    if kind == EXCLUSIVE then
-      blocked, has = blocker(key, token), call('GET', key) == token
-    else
-      blocked, has = joinBlocker(key, token, kind), isMember(key, token)
+    local blocked = holderOf(key, token, kind)
+    if blocked or not haveWaiters(key) or call('GET', key) == token or kind ~= EXCLUSIVE and isMember(key, token) then
+      return blocked
     end
-    return blocked or not has and overtaken(key, kind, ...) or nil
+    return overtaken(key, kind, ...)
   end
 
   -- acquireAll acquires several names, or shares one or several: all or none. It writes the reply to each of
@@ -380,7 +395,12 @@ local function rareOperations(state)
   local function acquireAll(replies, from, to, token, kind, ttl, record, next)
     local refused, entry, ticket, stands = nil, entryOf(to, next)
     for i = from, to do
-      local blocked = exhausted(record - to + i) or blockerOf(keys[i + 1], token, kind, entry, ticket, stands)
+      local blocked = exhausted(record - to + i)
+      if refused then -- it is not granted, so it overtakes nobody
+        blocked = blocked or holderOf(keys[i + 1], token, kind)
+      else
+        blocked = blocked or blockerOf(keys[i + 1], token, kind, entry, ticket, stands)
+      end
       refused, replies[i] = refused or blocked, blocked or 0
     end
     local failed
@@ -614,9 +634,7 @@ local function rareOperations(state)
   local function reenter(key, arg) return waiters().enter(key, args[arg], args[arg + 1]) end
 
   local function endWait(key, arg)
-    if waiters().leave(key, args[arg]) then
-      callNext(key)
-    end
+    waiters().leave(key, args[arg])
     return 1
   end
 
