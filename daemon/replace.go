@@ -40,7 +40,7 @@ func PassedConfig(m *systemd.Manager) ([]byte, error) {
 // applyNew makes the daemon use a new config, at once or by a restart in place. If restart is
 // true, the caller must stop serving, and then call replace.
 func (d *daemon) applyNew(ctx context.Context, next *config.Config, o RunOptions) (restart bool) {
-	changed, err := d.Cfg.Changes(next, d.Nodes.IsListReplaced() && d.Held() == 0)
+	changed, err := d.Cfg.Changes(next, d.Nodes.ReplacedList() != "" && d.Held() == 0)
 	if err == nil {
 		err = d.checkLists(ctx, next)
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
+	"github.com/redlockd/redlockd/daemon/state/statefile"
 	"github.com/redlockd/redlockd/systemd"
 )
 
@@ -91,16 +93,7 @@ func TestReplacedListIsReloaded(t *testing.T) {
 	d.Reload <- named("xyz")
 	log.AwaitThat(t, "a list that was not replaced stays", func(log string) bool { return strings.Count(log, refused) == 1 })
 
-	server := d.Nodes.Servers[2] // the first node that is committed
-	reply, err := server.Do("HGET", "redlockd:node", "epoch")
-	if err != nil {
-		t.Fatal(err)
-	}
-	parts := strings.Split(reply.Str, ":")
-	parts[4] += ">other>committed"
-	if _, err := server.Do("HSET", "redlockd:node", "epoch", strings.Join(parts, ":")); err != nil {
-		t.Fatal(err)
-	}
+	d.commit(2)
 	log.Await(t, "this host's config has the old list")
 	d.Reload <- named("xyz")
 	log.AwaitThat(t, "a lock is held", func(log string) bool { return strings.Count(log, refused) == 2 })
@@ -131,5 +124,50 @@ func TestCheckMetrics(t *testing.T) {
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("from %v to %v: got %v, want %q", c.now, c.next, err, c.want)
 		}
+	}
+}
+
+// commit makes a node refuse hosts with the list of this daemon: a change to another list is committed there.
+func (d *testDaemon) commit(node int) {
+	d.T.Helper()
+	server := d.Nodes.Servers[node]
+	reply, err := server.Do("HGET", "redlockd:node", "epoch")
+	if err != nil {
+		d.T.Fatal(err)
+	}
+	parts := strings.Split(reply.Str, ":")
+	parts[4] += ">other>committed"
+	if _, err := server.Do("HSET", "redlockd:node", "epoch", strings.Join(parts, ":")); err != nil {
+		d.T.Fatal(err)
+	}
+}
+
+// A daemon whose list of nodes was replaced remembers that over a restart: it does not take nodes that lost their data
+// since for new ones. Guards Journal.ListReplaced, Quorum.NoteReplacedList.
+func TestReplacedListIsRemembered(t *testing.T) {
+	d := &testDaemon{daemontest.New(t, 3, serve, func(cfg *config.Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = time.Second, time.Second })}
+	var log daemontest.Log
+	d.Log = logging.New(&log, hclog.Info, logging.Text)
+	d.Start()
+	for node := range 3 {
+		d.commit(node)
+	}
+	log.Await(t, "this host's config has the old list")
+	daemontest.Eventually(t, "it is in the state file", func() bool {
+		files, err := filepath.Glob(statefile.PathFor(d.Cfg.Socket.Path) + ".*")
+		return err == nil && slices.ContainsFunc(files, func(name string) bool { return strings.Contains(readTestFile(t, name), "n\x101>3-") }) // a record and its length
+	})
+	if err := d.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, server := range d.Nodes.Servers {
+		if _, err := server.Do("FLUSHALL"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.Start()
+	log.Await(t, "its list of nodes was replaced")
+	if strings.Contains(log.String(), "node is ready") && strings.LastIndex(log.String(), "node is ready") > strings.Index(log.String(), "has the old list") {
+		t.Errorf("a node is taken for a new one:\n%s", log.String())
 	}
 }

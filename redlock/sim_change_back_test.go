@@ -149,11 +149,12 @@ func (f *fleet) replaced(end func(*redlocktest.Sim)) {
 	every(f.sims[:3], end)
 }
 
-// A host that nodes refused because its list was replaced, or that sees what restarted nodes had, does not take them for
+// A host that nodes refused because its list was replaced, also before a restart, or that sees what restarted nodes had, does not take them for
 // new ones, also after an ADMIT: other hosts hold locks on d. Guards change.isReplaced, judgement.judgeRestarted.
 func TestReplacedListIsNotNew(t *testing.T) {
 	for what, end := range map[string]func(*redlocktest.Sim){
 		"refused, then the data is lost": (*redlocktest.Sim).Flush,
+		"refused before a restart here":  (*redlocktest.Sim).Flush,
 		"the nodes were restarted":       func(s *redlocktest.Sim) { s.Crash(true); s.Restart() },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -164,12 +165,16 @@ func TestReplacedListIsNotNew(t *testing.T) {
 				old := start()
 				f.replaced(func(*redlocktest.Sim) {})
 				f.wantState(old, 0, redlock.NodeRefused, "has the old list")
-				if what == "the nodes were restarted" {
+				remembered := old.ReplacedList()
+				if what != "refused, then the data is lost" {
 					old.Close()
 				}
 				every(f.sims[:3], end)
-				if what == "the nodes were restarted" {
+				if what != "refused, then the data is lost" {
 					old = start()
+				}
+				if what == "refused before a restart here" {
+					old.NoteReplacedList(remembered)
 				}
 				defer old.Close()
 				for range 2 {

@@ -49,6 +49,7 @@ type restoredConn struct {
 // manager. It must be called before the daemon accepts connections.
 func (d *Host) Restore(srv *server.Server, manager *systemd.Manager, stored state.Inherited, socket string) {
 	recovered := d.Journal.Open(d.journalOptions(socket))
+	d.Nodes.NoteReplacedList(recovered.ReplacedList)
 	d.Store = state.NewConnStore(state.ConnStoreOptions{Manager: manager, Journal: d.Journal, Log: d.Log, Clock: d.Clock, Marked: stored.Marked, Failed: d.LogManagerError})
 	r := restoration{d: d, manager: manager, server: srv, recovered: recovered, marked: stored.Marked, conns: map[uint64]*restoredConn{}}
 	r.run(stored.Conns)

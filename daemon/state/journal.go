@@ -24,6 +24,8 @@ type Journal struct {
 	health     atomic.Int32
 	lastNumber atomic.Uint64 // the last number that NextNumber returned
 	timers     timers.Set    // for ForgottenAfter
+
+	replacedList string // as recorded; only ListReplaced uses it after Open
 }
 
 // NewJournal makes a Journal that is not open.
@@ -215,6 +217,17 @@ func (j *Journal) ForgottenAfter(number uint64, delay time.Duration, then func()
 			then()
 		}
 	})
+}
+
+// ListReplaced records what redlock.Quorum.ReplacedList returns, if that is news. One goroutine calls it.
+func (j *Journal) ListReplaced(text string) {
+	if !j.IsOpen() || text == j.replacedList {
+		return
+	}
+	j.replacedList = text
+	c := beginRecord(recordReplaced)
+	c.text(&text)
+	j.put(c)
 }
 
 // isRecorded reports whether the journal records something with that number.

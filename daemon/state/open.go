@@ -58,6 +58,7 @@ func (j *Journal) Open(o Options) *Recovered {
 	}
 	j.file = file
 	j.lastNumber.Store(recovered.lastNumber)
+	j.replacedList = recovered.ReplacedList
 	recovered.Complete = damage == nil
 	return recovered
 }

@@ -103,6 +103,7 @@ const (
 	recordLost       recordKind = 'l'
 	recordReported   recordKind = 't'
 	recordForgotten  recordKind = 'f'
+	recordReplaced   recordKind = 'n' // the list of nodes in the config was replaced by another one, or is in use again
 )
 
 // The functions below list the fields of each kind of record, for both writing and reading. A change

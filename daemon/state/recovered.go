@@ -15,6 +15,8 @@ type Recovered struct {
 	// Complete is false if the file was damaged: then it is not known what the clients were told
 	// after the last record that could be read.
 	Complete bool
+	// ReplacedList is what redlock.Quorum.ReplacedList returned.
+	ReplacedList string
 
 	lastNumber uint64 // the largest number in a record
 }
@@ -46,6 +48,9 @@ func (r *replay) Apply(record []byte) error {
 		err = r.applyConn(kind, c)
 	case recordRequest, recordAnswered:
 		err = r.applyRequest(kind, c)
+	case recordReplaced:
+		c.text(&r.ReplacedList)
+		err = c.end()
 	default:
 		err = r.applyLease(kind, c)
 	}

@@ -69,6 +69,7 @@ func records() (all [][]byte) {
 	put(recordConnClosed, (&connRecord{Conn: Conn{Number: 1}}).code)
 	put(recordRequest, (&requestRecord{Request: Request{Number: 8, Conn: 4}}).code)
 	lease(recordAcquiring, Lease{Number: 8, Record: token})
+	put(recordReplaced, func(_ recordKind, c *codec) { list := "7>3-abc"; c.text(&list) })
 	return all
 }
 
@@ -196,6 +197,7 @@ func TestRecords(t *testing.T) {
 	want.lastNumber = 12
 	want.Conns[4] = &Conn{Number: 4}
 	want.Requests[8] = &Request{Number: 8, Conn: 4}
+	want.ReplacedList = "7>3-abc"
 	if got := p.Leases[11]; got == nil || got.Min != 500 || !got.Kept || p.Requests[12] != nil {
 		t.Errorf("kept, and its UNLOCK answered: got %+v", got)
 	}
@@ -415,7 +417,7 @@ func allocated() uint64 {
 // must change as well.
 func TestRecordFormat(t *testing.T) {
 	sum := sha256.Sum256(bytes.Join(records(), nil))
-	if got, want := hex.EncodeToString(sum[:]), "00da5123904ddd0b896b5834b26980a510232ce3327ab9f2826e762e17de69f6"; formatVersion != "redlockd table 2" || got != want {
+	if got, want := hex.EncodeToString(sum[:]), "6e0c8f1c95c66717ec0a7599563b4b83547bc090cc64846af4dba8748b9af64e"; formatVersion != "redlockd table 3" || got != want {
 		t.Errorf("%s: the records have the checksum %s, want %s", formatVersion, got, want)
 	}
 }

@@ -12,6 +12,10 @@ func (r *replay) Dump(yield func([]byte)) {
 	if r.lastNumber > 0 { // maybe no other record has it now, but it must not be used again
 		d.conn(recordConnClosed, &connRecord{Conn: Conn{Number: r.lastNumber}})
 	}
+	if r.ReplacedList != "" {
+		d.begin(recordReplaced).text(&r.ReplacedList)
+		d.end()
+	}
 	for _, number := range slices.Sorted(maps.Keys(r.Conns)) {
 		conn := r.Conns[number]
 		d.conn(recordConn, &connRecord{Conn: *conn})

@@ -393,6 +393,34 @@ func TestNodeBehind(t *testing.T) {
 	}
 }
 
+// A host remembers over a restart that its list was replaced until that list is in use again. What is remembered of
+// another list, or does not match the nodes, is forgotten. Guards Fleet.NoteReplacedList.
+func TestRememberedReplacedList(t *testing.T) {
+	for _, c := range []struct{ text, host, looks string }{
+		{"abc", "a b d", ""},
+		{"abc", "a b c- d+", ""},
+		{"abc>abd committed", "a b c", ""},
+		{"2 abc", "a b c", "3 abc"},
+		{"99 abc", "a b c", "3 abc"},
+	} {
+		f := changing(c.host)
+		f.NoteReplacedList(stageOf(c.text).String())
+		if c.looks != "" {
+			f.look("a1 "+c.looks+" 1 1", "b1 "+c.looks+" 1 1")
+		}
+		if got := f.ReplacedList(); got != "" {
+			t.Errorf("a host with %s that remembers %s, nodes with %q: %q", c.host, c.text, c.looks, got)
+		}
+	}
+	f := changing("a b c")
+	f.NoteReplacedList("text")
+	want := stageOf("2 abc").String()
+	f.NoteReplacedList(want)
+	if f.look("a1 1 abc 1 1", "b1 1 abc 1 1"); f.ReplacedList() != want {
+		t.Errorf("nodes with an earlier number: it remembers %q, want %q", f.ReplacedList(), want)
+	}
+}
+
 // A host asks the other nodes for a node that is behind if one of them shows the list in use: it would ask in vain each
 // second otherwise. Guards change.isBehindLocked.
 func TestNodeBehindAsksIfShown(t *testing.T) {
@@ -469,6 +497,11 @@ func TestListIsReplaced(t *testing.T) {
 			f.look(c.looks...)
 			if got := f.change.isReplaced(); got != c.want {
 				t.Errorf("%s: replaced is %v, with the number known first: %v", c.what, got, isKnown)
+			}
+			next := changing("a b c")
+			next.NoteReplacedList(f.ReplacedList())
+			if next.ReplacedList() != f.ReplacedList() || (f.ReplacedList() != "") != c.want {
+				t.Errorf("%s: after a restart replaced is %q, before it %q", c.what, next.ReplacedList(), f.ReplacedList())
 			}
 		}
 	}

@@ -16,8 +16,27 @@ var (
 	ErrUnknown  = errors.New("too few nodes say how far the change of the nodes is: reload redlockd again when they answer; a restart takes this config now, but leases are lost if the nodes then refuse it")
 )
 
-// IsListReplaced reports whether hosts with this host's list get no vote, because of a change of the nodes.
-func (f *Fleet) IsListReplaced() bool { return f.change.isReplaced() }
+// ReplacedList returns the list of this host with the number of the change that replaced it; "": it is not known that
+// one did.
+func (f *Fleet) ReplacedList() string {
+	c := f.change
+	if !c.isReplaced() {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Stage{Number: c.replaced, Old: c.old}.String()
+}
+
+// NoteReplacedList records a text of ReplacedList, if it is about the list of this host.
+func (f *Fleet) NoteReplacedList(text string) {
+	c := f.change
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s, err := parseStage(text); err == nil && !c.isJoint() && s == (Stage{Number: s.Number, Old: c.old}) {
+		c.replaced = max(c.replaced, s.Number)
+	}
+}
 
 // ServesLists returns why this host would get too few votes with other lists of nodes, which may be
 // equal: an error above, or the refusal of a node. sources are the nodes that answered. Nodes that are
