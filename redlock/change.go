@@ -149,9 +149,9 @@ func (q *Quorum) NextStep(hosts []ChangeHost) string {
 	}
 	joint := strings.Join(namesOfHosts(hosts, HostJoint), ", ")
 	switch q.admission.ChangeElsewhere() {
-	case admission.NoneElsewhere:
+	case admission.Settled:
 		return "no change of the nodes is in progress"
-	case admission.BegunElsewhere:
+	case admission.Begun:
 		return "the nodes are being changed by " + cmp.Or(joint, "a host that is not at work now") + ": give this host the same config, and reload redlockd; or, to go back, give these hosts the old config, then: redlock nodes undo"
 	}
 	if joint != "" {

@@ -245,7 +245,7 @@ func (f *Fleet) AreEnough(sources quorum.Set) bool {
 	planted.New("list of a node too few", planted.Replace("scan.go", "return q.system.Blocking() }", "return q.system.Blocking() - plantedPick(WRONG, 1, 0) }")),
 	planted.New("minority taken for a holder", planted.Replace("who.go", "!q.system.Decides(h.nodes|b.Failed)", "!(WRONG && h.nodes != 0) && !q.system.Decides(h.nodes|b.Failed)")),
 	planted.New("repair counts at once", planted.Replace("extension.go", "case e.noteHeldLocked(i, node, &replies[i]):", "case e.noteHeldLocked(i, node, &replies[i]) || WRONG:")),
-	planted.New("new without the wait", planted.Replace("internal/admission/change.go", "candidate.first+maxTTL {", "candidate.first+plantedPick(WRONG, 0, maxTTL) {")),
+	planted.New("new without the wait", planted.Replace("internal/admission/change.go", "candidate.since+maxTTL {", "candidate.since+plantedPick(WRONG, 0, maxTTL) {")),
 	planted.New("new without the counters", planted.Replace("internal/admission/judge.go", `	return Verdict{Write: &e, Counters: sources.Counters}`, `	if WRONG {
 		return Verdict{Write: &e}
 	}

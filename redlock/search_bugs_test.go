@@ -182,7 +182,7 @@ func TestScenesFindMistakes(t *testing.T) {
 		{"repaired node confirms a pass", "TestPassWithRepairedNodes", "got true, want false", 1},
 		{"new without the wait", "TestLateHostAndNewHost", "while the old host holds it", 2},
 		{"new without the counters", "TestLateHostAndNewHost", "the fencing token is not larger", 2},
-		{"replaced list taken for new", "TestReplacedListIsNotNew", "its list of nodes was replaced", 12},
+		{"replaced list taken for new", "TestReplacedListIsNotNew", "its list of nodes was replaced", 18},
 		{"stage of a restarted node forgotten", "TestReplacedListIsNotNew", "its list of nodes was replaced", 6},
 		{"unheard node not awaited", "TestUnheardNode", "heard of no node for longer", 1},
 		{"change that is over begins again", "TestChangeIsOver", "were changed back since", 1},

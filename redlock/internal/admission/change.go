@@ -41,9 +41,8 @@ type change struct {
 // that this host knows.
 type sighting struct {
 	stage Stage
-	since time.Duration // BootTime of the answer that first showed this stage
 	word  string        // of the epoch
-	first time.Duration // BootTime of the answer that first showed that the node, with this word, refuses old hosts; or as since
+	since time.Duration // BootTime of the answer that first showed the word and the stage
 	last  time.Duration // BootTime of the question whose answer last showed the word and the stage
 }
 
@@ -111,24 +110,21 @@ func (c *change) note(node int, word string, s Stage, asked, at time.Duration) {
 	defer c.mu.Unlock()
 	seen := &c.seen[node]
 	if seen.word != word || seen.stage != s {
-		first, later := at, seen.stage
-		if later.Step = s.Step; word == seen.word && s == later && min(s.Step, seen.stage.Step) >= Committed {
-			first = seen.first // a later step of the same change
-		}
-		*seen = sighting{stage: s, since: at, word: word, first: first}
+		*seen = sighting{stage: s, word: word, since: at}
 	}
 	seen.last = asked
 	c.learnLocked()
 }
 
-// noteRefused records the stage of a node that does not serve this host, or that was restarted since. It returns
-// why such a node does not serve it.
-func (c *change) noteRefused(node int, s Stage) error {
+// noteRefused records the stage of a node that does not serve this host, or that was restarted since. It returns what
+// follows: the first stage of a node that joins, whose number shows that no host gets a vote with the list that it has;
+// whether it is behind; why it does not serve this host.
+func (c *change) noteRefused(node int, s Stage) (joins, isBehind bool, to Stage, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen[node] = sighting{stage: s}
 	c.learnLocked()
-	return c.refusal(node, s)
+	return c.joinsLocked(node, s), c.isBehindLocked(node, s), c.stageLocked(), c.refusal(node, s)
 }
 
 // learnLocked finds out the numbers that nodes show. The caller holds mu.
@@ -203,24 +199,9 @@ func (c *change) isBehindLocked(node int, s Stage) bool {
 	return c.before.Has(node) && s.reached() < c.number && slices.ContainsFunc(c.seen, func(seen sighting) bool { return c.showsListLocked(seen.stage) })
 }
 
-// isBehind is isBehindLocked for callers that do not hold mu.
-func (c *change) isBehind(node int, s Stage) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.isBehindLocked(node, s)
-}
-
 // isOverLocked reports whether the nodes were changed back since they had the change in this host's config. Then
 // this host does not begin it again. The caller holds mu.
 func (c *change) isOverLocked() bool { return c.joined != 0 && c.joined < c.number }
-
-// joins returns the first stage of a joining node that has the state of an earlier list. Its number shows that
-// no host gets a vote with that list.
-func (c *change) joins(node int, s Stage) (Stage, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stageLocked(), c.joinsLocked(node, s)
-}
 
 // joinsLocked reports whether a node with this stage joins: it had one of our lists. A node with other lists could be in
 // use. The caller holds mu.
@@ -316,7 +297,7 @@ func (c *change) evidenceLocked(maxTTL time.Duration) (nodes quorum.Set) {
 		}
 		nodes = 0
 		for node, seen := range c.seen {
-			if c.refusesOld(seen.stage) && seen.first <= candidate.first && seen.last >= candidate.first+maxTTL {
+			if c.refusesOld(seen.stage) && seen.since <= candidate.since && seen.last >= candidate.since+maxTTL {
 				nodes |= quorum.Of(node)
 			}
 		}

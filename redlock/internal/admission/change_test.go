@@ -114,22 +114,22 @@ func TestServes(t *testing.T) {
 		if f.change.serves(3, left) {
 			t.Errorf("a node that left, and joins with its old state (%s), serves a host", step)
 		}
-		if _, ok := f.change.joins(3, left); ok {
+		if joins, _, _, _ := f.change.noteRefused(3, left); joins {
 			t.Errorf("a node that left joins (%s) before the number is known", step)
 		}
 		f.look("a1 2 abc 1 1", "b1 2 abc 1 1")
-		if to, ok := f.change.joins(3, left); !ok || to != stageOf("2 abc>abd begun") {
-			t.Errorf("a node that left joins (%s): %v %v", step, to, ok)
+		if joins, _, to, _ := f.change.noteRefused(3, left); !joins || to != stageOf("2 abc>abd begun") {
+			t.Errorf("a node that left joins (%s): %v %v", step, to, joins)
 		}
-		if _, ok := f.change.joins(3, stageOf("xyz")); ok {
+		if joins, _, _, _ := f.change.noteRefused(3, stageOf("xyz")); joins {
 			t.Error("a node of other lists joins by itself")
 		}
 		for _, other := range []string{"begun", "committed", "done"} {
-			if _, ok := f.change.joins(3, stageOf("xyz>xy "+other)); ok {
+			if joins, _, _, _ := f.change.noteRefused(3, stageOf("xyz>xy "+other)); joins {
 				t.Errorf("a node of other nodes, in a change that is %s there, joins by itself", other)
 			}
 		}
-		if _, ok := f.change.joins(3, stageOf("9 abcd>abc committed")); ok {
+		if joins, _, _, _ := f.change.noteRefused(3, stageOf("9 abcd>abc committed")); joins {
 			t.Error("a node with a larger number joins")
 		}
 	}
@@ -172,7 +172,7 @@ func TestEvidence(t *testing.T) {
 	}{
 		{"a majority for max_ttl", []string{"a1 committed 1 12", "b1 committed 2 12"}, true},
 		{"all nodes", []string{"a1 committed 1 12", "b1 committed 2 12", "c1 committed 2 12"}, true},
-		{"one of them is done meanwhile", []string{"a1 committed 1 5", "a1 done 6 12", "b1 committed 2 12"}, true},
+		{"one of them is done meanwhile", []string{"a1 committed 1 5", "a1 done 6 12", "b1 committed 2 12"}, false}, // that one is enough
 		{"the third is late", []string{"a1 committed 1 12", "b1 committed 2 12", "c1 committed 9 12"}, true},
 		{"a minority", []string{"a1 committed 1 20", "b1 begun 1 20"}, false},
 		{"a joining node does not count", []string{"a1 committed 1 20", "d1 committed 1 20"}, false},
@@ -428,7 +428,7 @@ func TestNodeBehindAsksIfShown(t *testing.T) {
 		for _, host := range []string{"a b c", "a b c- d+"} {
 			f := changing(host)
 			f.look("b1 "+stage+" 1 9", "c1 "+stage+" 1 9")
-			if got := f.change.isBehind(0, stageOf("2 abx>abc committed")); got != want {
+			if got := f.change.isBehindLocked(0, stageOf("2 abx>abc committed")); got != want {
 				t.Errorf("a host with %s, the other nodes with %s: asks is %v", host, stage, got)
 			}
 		}
@@ -492,7 +492,7 @@ func TestListIsReplaced(t *testing.T) {
 				f.look(c.looks...)
 			}
 			for node, stage := range c.refusals {
-				_ = f.change.noteRefused(node, stageOf(stage))
+				f.change.noteRefused(node, stageOf(stage))
 			}
 			f.look(c.looks...)
 			if got := f.change.isReplaced(); got != c.want {

@@ -230,14 +230,14 @@ func refusedVerdict(err error) Verdict {
 // missed the end of a change to this host's list can still get it, and a node that left can join again.
 func (j *judgement) judgeUnserved(e Epoch) Verdict {
 	m, c := j.member, j.member.fleet.change
-	why := c.noteRefused(m.index, j.stage)
-	if to, ok := c.joins(m.index, j.stage); ok && !e.Pending {
+	joins, isBehind, to, why := c.noteRefused(m.index, j.stage)
+	if joins && !e.Pending {
 		e.Stage = to.String()
 		return Verdict{Write: &e}
 	}
 	m.fleet.noteElsewhere(m.index)
 	v := refusedVerdict(why)
-	v.Completes = !e.Pending && c.isBehind(m.index, j.stage)
+	v.Completes = isBehind && !e.Pending
 	return v
 }
 
@@ -298,7 +298,7 @@ func (j *judgement) beginQuarantine(hasCounters bool) Verdict {
 func (j *judgement) judgeRestarted(e Epoch) Verdict {
 	m, s := j.member, j.snapshot
 	if stage, err := parseStage(e.Stage); err == nil && e.Name == m.name {
-		_ = m.fleet.change.noteRefused(m.index, stage)
+		m.fleet.change.noteRefused(m.index, stage)
 	}
 	own := e.Name == m.name && (m.word == "" || e.Word == m.word || e.Word == m.marker.Word)
 	if !m.durable || !s.Info.File.hasEachVote() || s.At < m.durability.from || !own || e.Pending {

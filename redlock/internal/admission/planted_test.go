@@ -15,10 +15,10 @@ func TestFindMistakes(t *testing.T) {
 		found []string // what the tests say
 	}{
 		{planted.New("new without the wait",
-			planted.Replace("change.go", "seen.last >= candidate.first+maxTTL {", "seen.last >= candidate.first+plantedPick(WRONG, 0, maxTTL) {"),
-		), []string{"too short", "the second was not seen since", "one lost its data and was admitted again", "no evidence yet"}},
+			planted.Replace("change.go", "seen.last >= candidate.since+maxTTL {", "seen.last >= candidate.since+plantedPick(WRONG, 0, maxTTL) {"),
+		), []string{"too short", "the second was not seen since", "one lost its data and was admitted again", "one of them is done meanwhile", "no evidence yet"}},
 		{planted.New("evidence from a node that lost its data",
-			planted.Replace("change.go", "later.Step = s.Step; word == seen.word &&", "later.Step = s.Step; (WRONG || word == seen.word) &&"),
+			planted.Replace("change.go", "if seen.word != word ||", "if !WRONG && seen.word != word ||"),
 			planted.Replace("change.go", "otherWord == c.seen[other].word &&", "(WRONG || otherWord == c.seen[other].word) &&"),
 		), []string{"one lost its data and was admitted again", "one has lost its data"}},
 		{planted.New("evidence of an earlier change",

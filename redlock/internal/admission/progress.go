@@ -70,11 +70,11 @@ func (f *Fleet) Progress(now time.Duration) (p Progress) {
 	return p
 }
 
-// justBegunLocked returns the nodes that hosts with the old list may not have seen in this change yet: see
-// HostReport. The caller holds mu.
+// justBegunLocked returns the nodes that hosts with the old list may not have seen in this change yet, or hosts with an
+// earlier list, if the node joins: see HostReport. The caller holds mu.
 func (c *change) justBegunLocked(now time.Duration) (nodes quorum.Set) {
 	for node, seen := range c.seen {
-		if c.before.Has(node) && seen.stage.isOf(c.old, c.new) && now-seen.since < reportTime {
+		if seen.stage.isOf(c.old, c.new) && now-seen.since < reportTime {
 			nodes |= quorum.Of(node)
 		}
 	}
@@ -88,7 +88,10 @@ func (c *change) leftLocked(now, maxTTL time.Duration) time.Duration {
 	for node, seen := range c.seen {
 		if c.refusesOld(seen.stage) {
 			refusing |= quorum.Of(node)
-			from = max(from, seen.first)
+			from = max(from, seen.since)
+		}
+		if c.isDone(seen.stage) {
+			return 0
 		}
 	}
 	if c.majority.Decides(refusing) {
@@ -159,64 +162,51 @@ func (f *Fleet) ShowsCommit() bool {
 func (f *Fleet) CanUndo(now time.Duration) error {
 	f.change.mu.Lock()
 	defer f.change.mu.Unlock()
-	_, ok := f.change.begunByOthersLocked()
-	switch {
-	case f.change.isCommittingLocked(now), slices.ContainsFunc(f.change.seen, func(seen sighting) bool {
-		return seen.stage.Old == f.change.old && seen.stage.Step >= Committed && seen.stage.Number >= f.change.number
-	}):
-		return ErrCommitted
-	case f.change.isJoint():
-		return ErrIsJoint
-	case !ok:
-		return ErrNothingBegun
-	}
-	return nil
+	_, err := f.change.undoableLocked(now)
+	return err
 }
 
-// begunByOthersLocked returns a change of this host's list that has begun. The caller holds mu.
-func (c *change) begunByOthersLocked() (Stage, bool) {
-	i := slices.IndexFunc(c.seen, func(s sighting) bool { return s.stage.Step == Begun && s.stage.Old == c.old })
-	if i < 0 {
-		return Stage{}, false
+// undoableLocked returns a change of this host's list that has begun. The caller holds mu.
+func (c *change) undoableLocked(now time.Duration) (Stage, error) {
+	i := slices.IndexFunc(c.seen, func(seen sighting) bool { return seen.stage.Step == Begun && seen.stage.Old == c.old })
+	switch {
+	case c.isCommittingLocked(now), slices.ContainsFunc(c.seen, func(seen sighting) bool {
+		return seen.stage.Old == c.old && seen.stage.Step >= Committed && seen.stage.Number >= c.number
+	}):
+		return Stage{}, ErrCommitted
+	case c.isJoint():
+		return Stage{}, ErrIsJoint
+	case i < 0:
+		return Stage{}, ErrNothingBegun
 	}
-	return c.seen[i].stage, true
+	return c.seen[i].stage, nil
 }
 
 // Undo makes this host undo, on all nodes, a change that has begun and is not committed. Its config
 // must have the old list. If another host still has the change in its config, it begins again.
 func (f *Fleet) Undo(now time.Duration) error {
-	if err := f.CanUndo(now); err != nil {
-		return err
-	}
 	c := f.change
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked, _ = c.begunByOthersLocked()
-	c.askedBy = now + time.Duration(2+len(f.members))*2*stepInterval
-	return nil
+	begun, err := c.undoableLocked(now)
+	if err == nil {
+		c.asked, c.askedBy = begun, now+time.Duration(2+len(f.members))*2*stepInterval
+	}
+	return err
 }
 
-// Elsewhere is what a host without a change in its config knows about one.
-type Elsewhere int
-
-// What is known of changes.
-const (
-	NoneElsewhere  Elsewhere = iota
-	BegunElsewhere           // a change of this host's list has begun
-	DoneElsewhere            // a change to this host's list is done
-)
-
-// ChangeElsewhere returns what is known of a change that is not in this host's config.
-func (f *Fleet) ChangeElsewhere() (found Elsewhere) {
+// ChangeElsewhere returns the step of a change that is not in this host's config: Begun if one of this host's list has
+// begun, Done if one to this host's list is done, otherwise Settled.
+func (f *Fleet) ChangeElsewhere() (found Step) {
 	c := f.change
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, seen := range c.seen {
-		switch s := seen.stage; {
-		case s.Step == Begun:
-			found = BegunElsewhere
-		case s.Step == Done && found == NoneElsewhere:
-			found = DoneElsewhere
+		switch {
+		case seen.stage.Step == Begun:
+			return Begun
+		case seen.stage.Step == Done:
+			found = Done
 		}
 	}
 	return found
@@ -235,8 +225,7 @@ func (f *Fleet) RefusalHere() error {
 	return nil
 }
 
-// StepOf returns the step of a change on a node, and whether it is a change to or from this host's
-// list.
+// StepOf returns the step of a change on a node.
 func (f *Fleet) StepOf(node int) Step {
 	f.change.mu.Lock()
 	defer f.change.mu.Unlock()
