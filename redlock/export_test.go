@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -32,7 +33,7 @@ func CommitUnchecked(q *Quorum) error {
 		return err
 	}
 	q.lookAtAll()
-	return nil
+	return q.awaitCommit(context.Background())
 }
 
 // ExchangeSoon makes the exchange after a pass happen sooner, or never.

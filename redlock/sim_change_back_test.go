@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -231,11 +232,11 @@ func TestChangeIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 4)
 		defer f.closeSims()
-		var away atomic.Bool
-		joint := f.another(f.config("abc", "abd"), func(o *redlock.Options) { o.Host = "away"; f.gate(o, &away) })
+		var g gate
+		joint := f.another(f.config("abc", "abd"), func(o *redlock.Options) { o.Host = "away"; g.close(o) })
 		defer joint.Close()
 		f.awaitStep(joint, redlock.ChangeBegun)
-		away.Store(true)
+		g.away.Store(true)
 		for _, l := range []lists{{"abc", "abd"}, {"abd", "abc"}} {
 			other := f.another(f.config(l.before, l.after))
 			f.awaitStep(other, redlock.ChangeBegun)
@@ -250,7 +251,7 @@ func TestChangeIsOver(t *testing.T) {
 		defer back.Close()
 		for ; back.Status().Ready < 3; time.Sleep(beat) {
 		}
-		away.Store(false)
+		g.away.Store(false)
 		time.Sleep(3 * longest)
 		err := joint.CommitChange(t.Context())
 		wantErr(t, "commit", err, redlock.ErrChange)
@@ -260,38 +261,94 @@ func TestChangeIsOver(t *testing.T) {
 	})
 }
 
-// gate cuts a host off from all nodes while away is true.
-func (f *fleet) gate(o *redlock.Options, away *atomic.Bool) {
+// gate cuts a host off from all nodes while it is away.
+type gate struct{ away atomic.Bool }
+
+// close puts the gate before the nodes of a host.
+func (g *gate) close(o *redlock.Options) {
 	for i := range o.Nodes {
 		dial := o.Nodes[i].Dial
 		o.Nodes[i].Dial = func(ctx context.Context) (redlock.Conn, error) {
-			if away.Load() {
+			if g.away.Load() {
 				return nil, errAway
 			}
 			conn, err := dial(ctx)
-			return &gatedConn{conn, away}, err
+			return &gatedConn{conn, g}, err
 		}
 	}
 }
 
 var errAway = errors.New("the host is away")
 
-// gatedConn is a connection that fails while its host is away.
+// gatedConn is a connection through a gate.
 type gatedConn struct {
 	redlock.Conn
-	away *atomic.Bool
+	gate *gate
 }
 
 func (c *gatedConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
-	if c.away.Load() {
+	if c.gate.away.Load() {
 		return errAway
 	}
 	return c.Conn.Do(ctx, group, replies)
 }
 
 func (c *gatedConn) Send(ctx context.Context, group []redlock.Command) error {
-	if c.away.Load() {
+	if c.gate.away.Load() {
 		return errAway
 	}
 	return c.Conn.Send(ctx, group)
+}
+
+// A node with a number that the others have not reached, or with one that is no number, is refused, with the reason and
+// what to do. A node with an earlier number gets the one in use, and keeps a fencing counter that is larger. Guards
+// change.isAlien, parseStage, change.complete.
+func TestNodesWithOtherNumbers(t *testing.T) {
+	for number, says := range map[string]string{
+		"99":          "has the number 99, which the other nodes of this list have not reached",
+		"5":           "has the number 5, which the other nodes of this list have not reached",
+		"x":           "without a number that redlockd wrote",
+		"0":           "without a number that redlockd wrote",
+		"99999999999": "without a number that redlockd wrote",
+		"1":           "",
+	} {
+		t.Run(number, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 3)
+				defer f.closeSims()
+				q := f.another(f.config("abc", "abc"))
+				for ; q.Status().Ready < 3; time.Sleep(beat) {
+				}
+				q.Close()
+				for _, s := range f.sims {
+					f.number(s, "3")
+				}
+				f.number(f.sims[2], number)
+				counter := strconv.FormatInt(f.sims[2].Now().Add(10*time.Minute).UnixMicro(), 10)
+				f.sims[2].Do("HSET", nodeKey, "aa", counter)
+				q = f.another(f.config("abc", "abc"))
+				defer q.Close()
+				time.Sleep(5 * beat)
+				if says != "" {
+					f.wantState(q, 2, redlock.NodeRefused, says, "FLUSHALL on this node alone")
+					return
+				}
+				f.wantState(q, 2, redlock.NodeReady)
+				want(t, "the number", strings.Split(f.sims[2].Do("HGET", nodeKey, "epoch").Str, ":")[4][:2], "3>")
+				want(t, "the fencing counter", f.sims[2].Do("HGET", nodeKey, "aa").Str, counter)
+			})
+		})
+	}
+}
+
+// number gives the list of a node another number.
+func (f *fleet) number(s *redlocktest.Sim, number string) {
+	f.Helper()
+	parts := strings.Split(s.Do("HGET", nodeKey, "epoch").Str, ":")
+	_, list, ok := strings.Cut(parts[4], ">")
+	if !ok {
+		f.Fatalf("no number: %q", parts)
+	}
+	parts[4] = number + ">" + list
+	s.Do("HSET", nodeKey, "epoch", strings.Join(parts, ":"))
 }
