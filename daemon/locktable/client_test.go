@@ -3,6 +3,7 @@ package locktable
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -136,5 +137,41 @@ func TestGrantDuringRelease(t *testing.T) {
 	first.Life.State = Releasing
 	if forget, _ := table.Name(second); !slices.Equal(forget, []*Lease{first}) || c.Find(0, "", "a") != second {
 		t.Errorf("the second lease is found: %v, and %d leases are forgotten", c.Find(0, "", "a") == second, len(forget))
+	}
+}
+
+// A restart knows only the reentrant LOCKs that are answered and not undone: the others begin again, and
+// count then. When the first of several LOCKs that waited together is answered, its client may send UNLOCK
+// before the others are answered.
+func TestAnsweredFurthers(t *testing.T) {
+	for _, test := range []struct{ steps, want string }{
+		{"+x", ""},
+		{"+x !x", "x"},
+		{"+x !x -", ""},
+		{"+x - !x", ""},
+		{"+x +y - - !x !y", ""},
+		{"+x +y - !x !y", "x"},
+		{"+x +y !y", "y"},
+		{"+x !x - +y +z !y !z -", "y"},
+		{"+ + ! !", ","},
+	} {
+		table, l := NewTable(), newTestLease(&Client{}, "a")
+		l.SetHolder(l.Holder(), l.Holder())
+		l.Life.State = Held
+		for step := range strings.FieldsSeq(test.steps) {
+			switch id := step[1:]; step[0] {
+			case '+':
+				if _, err := table.CountUp(l, &l.Waiter, id, true, false, nil); err != nil {
+					t.Fatal(err)
+				}
+			case '!':
+				l.Answer(id)
+			case '-':
+				table.CountDown(l)
+			}
+		}
+		if got := strings.Join(l.AnsweredFurthers(), ","); got != test.want {
+			t.Errorf("%s: the state file has %q, want %q", test.steps, got, test.want)
+		}
 	}
 }

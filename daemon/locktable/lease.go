@@ -39,15 +39,21 @@ type Lease struct {
 	Requester
 	Waiter Waiter
 
-	holder    *Client   // finds it by its names; RESUME changes it, unless it is a process
-	reporter  *Client   // the connection that reports its loss; nil once that has ended
-	furthers  *[]string // the ids of the LOCKs that count besides the first (reentrant=yes), in the order of arrival; nil: there are none
-	Life      Life      // Apply changes it
-	OfProcess bool      // holder is a process (hold=pid); does not change
-	IsShared  bool      // it was taken exclusively, and is shared now (EXTEND mode=shared)
-	hasLeft   bool      // a process no longer holds it
-	isCharged bool      // its user's limit counts it: see Table.Charge
-	waits     bool      // likewise, as a LOCK that may wait
+	holder    *Client    // finds it by its names; RESUME changes it, unless it is a process
+	reporter  *Client    // the connection that reports its loss; nil once that has ended
+	furthers  *[]further // the LOCKs that count besides the first (reentrant=yes), in the order of arrival; nil: there are none
+	Life      Life       // Apply changes it
+	OfProcess bool       // holder is a process (hold=pid); does not change
+	IsShared  bool       // it was taken exclusively, and is shared now (EXTEND mode=shared)
+	hasLeft   bool       // a process no longer holds it
+	isCharged bool       // its user's limit counts it: see Table.Charge
+	waits     bool       // likewise, as a LOCK that may wait
+}
+
+// further is a LOCK that counts on a lease besides the first.
+type further struct {
+	id         string
+	isAnswered bool // else it begins again after a restart, and counts then
 }
 
 // Init sets the fields that do not change. It copies names. The Requester must be set.
@@ -105,27 +111,56 @@ const MaxCount = 1000
 // ErrTooManyCounts refuses a LOCK beyond MaxCount.
 var ErrTooManyCounts = fmt.Errorf("taken %d times by this owner, the maximum: is an UNLOCK missing?", MaxCount)
 
-// SetFurthers sets the ids of the LOCKs that count beside the first, before Table.Restore.
+// SetFurthers sets the LOCKs that count besides the first, and are answered, by their ids, before
+// Table.Restore.
 func (l *Lease) SetFurthers(ids []string) {
-	if len(ids) > 0 {
-		l.furthers = &ids
+	for _, id := range ids {
+		l.putFurthers(append(l.all(), further{id, true}))
 	}
 }
 
-// Furthers returns the ids of the LOCKs that count beside the first.
-func (l *Lease) Furthers() []string {
+// AnsweredFurthers returns the ids of the LOCKs that count besides the first, and are answered.
+func (l *Lease) AnsweredFurthers() (ids []string) {
+	for _, f := range l.all() {
+		if f.isAnswered {
+			ids = append(ids, f.id)
+		}
+	}
+	return ids
+}
+
+// Answer notes that a LOCK with the id that counts besides the first is about to be answered.
+func (l *Lease) Answer(id string) {
+	if i := slices.Index(l.all(), further{id, false}); i >= 0 {
+		l.all()[i].isAnswered = true
+	}
+}
+
+// all returns the LOCKs that count besides the first.
+func (l *Lease) all() []further {
 	if l.furthers == nil {
 		return nil
 	}
 	return *l.furthers
 }
 
+func (l *Lease) putFurthers(all []further) {
+	if l.furthers = nil; len(all) > 0 {
+		l.furthers = &all
+	}
+}
+
 // Count returns how many UNLOCKs it takes to end the lease.
-func (l *Lease) Count() int { return 1 + len(l.Furthers()) }
+func (l *Lease) Count() int { return 1 + len(l.all()) }
 
 // Counts reports whether the LOCK with the id counts: it was neither cancelled nor undone by an UNLOCK.
 func (l *Lease) Counts(id string) bool {
-	return id != "" && (id == l.ID || slices.Contains(l.Furthers(), id))
+	return id != "" && (id == l.ID || l.indexOf(id) >= 0)
+}
+
+// indexOf returns the index of the first LOCK with the id that counts besides the first; -1: there is none.
+func (l *Lease) indexOf(id string) int {
+	return slices.IndexFunc(l.all(), func(f further) bool { return f.id == id })
 }
 
 // CountUp counts a further LOCK of the same names and kind on l, unless the limit of the lease's user is
@@ -150,18 +185,18 @@ func (t *Table) CountUp(l *Lease, w *Waiter, id string, reentrant, isAllowed boo
 	if err := t.checkFurther(l); err != nil && !isAllowed {
 		return false, err
 	}
-	t.setFurthers(l, append(l.Furthers(), id))
+	t.setFurthers(l, append(l.all(), further{id: id}))
 	return false, nil
 }
 
 // CountDown undoes the last LOCK, for an UNLOCK, and returns how many are left. None is left if the
 // client that counted is gone and has not resumed the lease.
 func (t *Table) CountDown(l *Lease) (left int) {
-	n := len(l.Furthers())
+	n := len(l.all())
 	if n == 0 || !l.HasClient() {
 		return 0
 	}
-	t.setFurthers(l, l.Furthers()[:n-1])
+	t.setFurthers(l, l.all()[:n-1])
 	return n
 }
 
@@ -171,8 +206,8 @@ func (t *Table) WithdrawCount(l *Lease, id string) bool {
 	if l.Life.State != Acquiring {
 		return false
 	}
-	if i := slices.Index(l.Furthers(), id); i >= 0 {
-		t.setFurthers(l, slices.Concat(l.Furthers()[:i], l.Furthers()[i+1:]))
+	if i := l.indexOf(id); i >= 0 {
+		t.setFurthers(l, slices.Concat(l.all()[:i], l.all()[i+1:]))
 	}
 	return true
 }

@@ -8,8 +8,8 @@ const (
 	Held                   // it was granted, and was neither lost nor released
 	Lost                   // its client must not use it any more, but may still be stopping; it stays in the queue
 	Kept                   // nobody holds it any more, and it stays taken until min= has passed
-	Releasing              // its release has begun; its record stays until the nodes have answered
-	Gone                   // nothing more will happen to it
+	Releasing              // its release has begun
+	Gone                   // its LOCK got no lease, or it was lost and has left the queue
 	stateCount
 )
 
@@ -20,6 +20,7 @@ const (
 	KnowsNothing ClientKnows = iota // its LOCK is not answered yet
 	KnowsGrant                      // its LOCK was answered with OK
 	MissesLoss                      // the lease was lost before the answer: LOST must follow the OK
+	HearsLoss                       // LOST is being sent: after a restart, nobody knows whether it was
 	KnowsLoss                       // LOST was sent
 )
 
@@ -57,9 +58,10 @@ const (
 	MinPassed                    // min= has passed
 	ReleaseBegun                 // its release is under way to the nodes
 	ReleaseRefused               // its release could not begin, because it was lost
-	NodesReleased                // its release need not be repeated after a restart, or only for a while
 	LossRemembered               // its client may ask about its loss
+	LossReported                 // LOST was sent
 	Dropped                      // no client can ask about it any more
+	Restarted                    // the daemon was restarted: it has the lease from the state file
 	eventCount
 )
 
@@ -102,6 +104,8 @@ const (
 	tellOrForget                    // tellLoss if a connection has it; else no client can ask about it
 	countKnown                      // its time counts as held if the client knew of it
 	remember                        // its client may ask about its loss from now on, unless it was forgotten
+	lossSent                        // the client knows of the loss if it was being told
+	tellAgain                       // LOST is due if it may not have been sent; then its client may ask, if it has one
 	forget                          // no client can ask about it any more
 	deleteForgotten                 // its record had stayed for the release: it goes if no client can ask
 )
@@ -154,9 +158,14 @@ var steps = [eventCount][stateCount]step{
 	MinPassed:      {Kept: {to: Releasing, do: BeginRelease}},
 	ReleaseBegun:   {Releasing: {do: LeaveQueue | CountHeldTime, rule: forget}},
 	ReleaseRefused: {Releasing: {to: Lost, rule: deleteForgotten}},
-	NodesReleased:  {Releasing: {to: Gone}},
 	LossRemembered: inEachState(step{rule: remember}),
+	LossReported:   inEachState(step{rule: lossSent}),
 	Dropped:        inEachState(step{rule: forget}),
+	Restarted: {
+		Held: {rule: tellGrant}, // the record of a grant answers its LOCK
+		Lost: {to: Gone, rule: tellAgain},
+		Kept: {do: DelayRelease},
+	},
 }
 
 func inEachState(s step) (row [stateCount]step) {
@@ -166,26 +175,35 @@ func inEachState(s step) (row [stateCount]step) {
 	return row
 }
 
+// Continues reports whether a later daemon continues a lease that it finds in this state: it was granted,
+// and its release has not begun.
+func (s State) Continues() bool { return s != Acquiring && s != Releasing }
+
 // After returns the life of a lease after an event, and what must be done. It is the only place
 // where a life changes. canAsk is whether a client can ask about its loss: a connection reports it, or a
 // process holds it.
 func (l Life) After(event Event, canAsk bool) (Life, Effects) {
 	s := steps[event][l.State]
-	if s.rule == tellOrForget {
-		if s.rule = tellLoss; !canAsk {
-			s.rule, s.do = 0, s.do|ForgetLoss
-		}
+	switch {
+	case s.rule == tellOrForget && canAsk:
+		s.rule = tellLoss
+	case s.rule == tellOrForget:
+		s.rule, s.do = 0, s.do|ForgetLoss
+	case s.rule == tellAgain && l.Knows == KnowsLoss && canAsk:
+		s.rule = remember
+	case s.rule == tellAgain && l.Knows == KnowsLoss:
+		s.rule = forget
 	}
 	if s.to != Acquiring {
 		l.State = s.to
 	}
-	told := s.rule == tellGrant && l.Knows == MissesLoss || s.rule == tellLoss && l.Knows == KnowsGrant
+	told := s.rule == tellGrant && l.Knows == MissesLoss || s.rule == tellLoss && l.Knows == KnowsGrant || s.rule == tellAgain
 	switch {
 	case !told:
 	case canAsk:
-		l.Knows, s.do, s.rule = KnowsLoss, s.do|SendLost, remember
+		l.Knows, s.do, s.rule = HearsLoss, s.do|SendLost, remember
 	default:
-		l.Knows, s.do = KnowsLoss, s.do|SendLost|ForgetLoss
+		l.Knows, s.do = HearsLoss, s.do|SendLost|ForgetLoss
 	}
 	switch s.rule {
 	case tellGrant:
@@ -198,8 +216,12 @@ func (l Life) After(event Event, canAsk bool) (Life, Effects) {
 		}
 	case ignoreLoss:
 		l.Knows = KnowsLoss
+	case lossSent:
+		if l.Knows == HearsLoss {
+			l.Knows = KnowsLoss
+		}
 	case countKnown:
-		if l.Knows == KnowsGrant || l.Knows == KnowsLoss {
+		if l.Knows == KnowsGrant || l.Knows == HearsLoss || l.Knows == KnowsLoss {
 			s.do |= CountHeldTime
 		}
 	case remember:

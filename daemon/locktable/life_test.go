@@ -71,8 +71,8 @@ func TestUnansweredLeaseDoesNotCountAsHeld(t *testing.T) {
 	}
 }
 
-// On every path through the states, a lease leaves the queue once, is released once, and counts in
-// the metrics only when it has left. No lease leaves the state gone.
+// On every path through the states, from a new LOCK or a restart on, a lease leaves the queue once, is
+// released once, and counts in the metrics only when it has left. No lease leaves the state gone.
 func TestLeaseEndsOnce(t *testing.T) {
 	type path struct {
 		life Life
@@ -81,11 +81,20 @@ func TestLeaseEndsOnce(t *testing.T) {
 		released bool
 	}
 	const single = LeaveQueue | CountHeldTime | SendLost | unregister | uncountLoss | RememberLoss
-	seen := map[path]bool{{}: true}
-	for todo := []path{{}}; len(todo) > 0; {
+	todo := []path{{}}
+	for state := range stateCount {
+		for knows := KnowsNothing; knows <= KnowsLoss; knows++ {
+			if state.Continues() && (state != Gone) {
+				life, do := Life{State: state, Knows: knows}.After(Restarted, true)
+				todo = append(todo, path{life: life, once: do & single})
+			}
+		}
+	}
+	seen := map[path]bool{}
+	for len(todo) > 0 {
 		now := todo[0]
 		todo = todo[1:]
-		for event := range eventCount {
+		for event := range Restarted {
 			next, do := now.life.After(event, false)
 			if now.released && slices.Contains([]Event{ReleaseBegun, ReleaseRefused, WasLost, ExtensionsEnded}, event) {
 				continue // a redlock.Lease ends once

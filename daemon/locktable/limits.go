@@ -23,7 +23,7 @@ type usage struct {
 
 // charge returns how many leases l counts as: each name costs as much as a lease, and so does each
 // further LOCK, because the daemon remembers its id= as long as the lease.
-func (l *Lease) charge() int { return len(l.Waiter.Names) + len(l.Furthers()) }
+func (l *Lease) charge() int { return len(l.Waiter.Names) + len(l.all()) }
 
 // SetLimits replaces the limits. Leases and LOCKs above a new one stay.
 func (t *Table) SetLimits(limits Limits) { t.limits = limits }
@@ -70,13 +70,11 @@ func (t *Table) checkFurther(l *Lease) error {
 }
 
 // setFurthers replaces the further LOCKs that count.
-func (t *Table) setFurthers(l *Lease, ids []string) {
+func (t *Table) setFurthers(l *Lease, all []further) {
 	if l.isCharged {
-		t.count(l, usage{leases: len(ids) - len(l.Furthers())})
+		t.count(l, usage{leases: len(all) - len(l.all())})
 	}
-	if l.furthers = nil; len(ids) > 0 {
-		l.furthers = &ids
-	}
+	l.putFurthers(all)
 }
 
 // uncharge ends what Charge counted, and undoes the further LOCKs.

@@ -73,7 +73,7 @@ func TestLimitsAfterARestart(t *testing.T) {
 	table.SetLimits(Limits{Leases: 2, Waiters: 1})
 	restored.SetFurthers([]string{"x"})
 	restored.Life = Life{State: Held}
-	table.Restore(restored, &Recorded{Granted: true})
+	table.Restore(restored, &Recorded{Was: Life{State: Held}})
 	again := newTestLease(&Client{}, "b")
 	again.Waiter.Patient = true
 	if err := table.Charge(again, true); err != nil {

@@ -2,8 +2,8 @@ package locktable
 
 // Restart is what an earlier daemon left. It decides what becomes of the leases and connections of
 // that daemon: for each lease that Continues, the caller calls Claim, has redlock adopt the lease, and
-// then calls Table.Restore. When all leases are restored, it calls EndedConns, and Table.Settle for each
-// of them.
+// then calls Table.Restore, which applies one event. When all leases are restored, the caller calls
+// EndedConns, performs what is due, and calls Recorded.Ending for each lease.
 type Restart struct {
 	Complete bool // no record is missing
 	Marked   bool // the service manager kept the connections that it had: if one is missing, its client ended it
@@ -20,19 +20,14 @@ type RecordedConn struct {
 type Recorded struct {
 	Token, Former string // on the nodes; Former: the token that some of them may have instead, or ""
 	Conn          uint64 // the connection that has the lease, or reports its loss; 0: none
-
-	Granted  bool
-	Released bool // its release has begun, and it was not lost
-	Lost     bool
-	Reported bool // the client was told of the loss
-	Kept     bool // nobody holds it, and it stays taken until min= has passed
+	Was           Life   // without its Memory; Acquiring: an attempt
 
 	NeedsConn bool // it ends with its connection (hold=conn)
 	OfProcess bool // hold=pid
 	Lingers   bool // it has linger=
 	MinLeft   bool // min= has not passed
 
-	// Claim sets these, and Restore may set IsFree.
+	// Claim sets these.
 	IsFree      bool // nobody holds it
 	IsUnclaimed bool // its client may be alive, and has no connection: it can resume the lease
 }
@@ -55,13 +50,13 @@ const (
 func (r *Restart) Fates(all []*Recorded) []Fate {
 	fates, tokens := make([]Fate, len(all)), map[string]bool{}
 	for _, l := range all {
-		if l.continues() {
+		if l.Was.State.Continues() {
 			tokens[l.Token], tokens[l.Former] = true, true
 		}
 	}
 	for i, l := range all {
 		switch {
-		case l.continues():
+		case l.Was.State.Continues():
 		case !r.Complete, tokens[l.Token]:
 			fates[i] = WasPassed
 		default:
@@ -71,21 +66,16 @@ func (r *Restart) Fates(all []*Recorded) []Fate {
 	return fates
 }
 
-func (l *Recorded) continues() bool { return l.Granted && !l.Released }
-
 // Claim decides who holds a lease that continues, and returns whether it is extended if its LOCK asked
 // for that (extended). With hold=pid, process is nil if the process has ended (isGone), or may have
 // ended.
 func (r *Restart) Claim(l *Lease, by *Recorded, process *Client, isGone, extended bool) bool {
-	l.Life = Life{State: Held, Knows: KnowsGrant}
+	l.Life = by.Was
 	conn, isKnown := r.Conns[by.Conn]
 	holder, reporter := &Client{}, conn.Client
 	switch {
-	case by.Kept:
+	case by.Was.State == Kept:
 		by.IsFree = true
-		if !by.Lost {
-			l.Life.State = Kept
-		}
 	case by.OfProcess:
 		if by.IsFree = isGone; process != nil {
 			holder = process
@@ -110,45 +100,33 @@ func (r *Restart) Claim(l *Lease, by *Recorded, process *Client, isGone, extende
 	return extended
 }
 
-// Restore registers a lease that redlock has adopted, and counts it for its user, whatever the limit. The
-// caller must forget replaced, as after Name. A lost lease is in no queue; any other one must be restored
-// in the Queue.
-func (t *Table) Restore(l *Lease, by *Recorded) (replaced []*Lease) {
+// Restore registers a lease that redlock has adopted, and counts it for its user, whatever the limit. It
+// returns what becomes due when all leases are restored. The caller must forget replaced, as after Name.
+// open is false if the process has ended meanwhile. A lost lease is in no queue; any other one must be
+// restored in the Queue.
+func (t *Table) Restore(l *Lease, by *Recorded) (due Due, replaced []*Lease, open bool) {
 	t.Register(l)
-	replaced, open := t.Name(l)
-	by.IsFree = by.IsFree || !open // its process has just ended
-	if by.Lost {
+	if replaced, open = t.Name(l); by.Was.State == Lost {
 		l.furthers = nil
-		if l.Life = (Life{State: Gone, Knows: KnowsLoss}); !by.Reported {
-			l.Life.Knows = MissesLoss
-		}
 	} else {
 		t.chargeLease(l)
 	}
 	if by.IsUnclaimed {
 		t.addUnclaimed(l)
 	}
-	return replaced
+	return t.Apply(l, Restarted), replaced, open
 }
 
-// Settle returns what became due for a lease while no daemon ran, and what becomes of it if its client
-// is gone.
-func (t *Table) Settle(l *Lease, by *Recorded) (Due, Ending) {
+// Ending returns what becomes of a restored lease whose client is gone.
+func (by *Recorded) Ending(l *Lease) Ending {
 	switch {
-	case l.Life.Knows == MissesLoss:
-		return t.Apply(l, GrantReported), LeaveAlone
-	case by.Lost && (by.IsFree || !l.HasClient()):
-		return t.Apply(l, Dropped), LeaveAlone
-	case by.Lost:
-		return t.Apply(l, LossRemembered), LeaveAlone
-	case by.Kept:
-		return Due{Effects: DelayRelease}, LeaveAlone
+	case by.Was.State != Held:
 	case by.IsFree:
-		return Due{}, ClientEnd{Process: true, Lingers: by.Lingers}.Ending()
+		return ClientEnd{Process: true, Lingers: by.Lingers}.Ending()
 	case !l.HasClient() && by.MinLeft:
-		return Due{}, ReleaseUnclaimed
+		return ReleaseUnclaimed
 	}
-	return Due{}, LeaveAlone
+	return LeaveAlone
 }
 
 // EndedConns returns the connections that have ended, and those of the rest that do not continue and

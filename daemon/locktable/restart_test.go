@@ -9,11 +9,11 @@ import (
 // way: the next restart, which misses no record, would release them. Guards Restart.Fates.
 func TestNothingIsReleasedIfRecordsAreMissing(t *testing.T) {
 	all := []*Recorded{
-		{Token: "held", Granted: true},
+		{Token: "held", Was: Life{State: Held}},
 		{Token: "attempt"},
-		{Token: "released", Granted: true, Released: true},
-		{Token: "passed", Granted: true, Released: true},
-		{Token: "passed", Granted: true},
+		{Token: "released", Was: Life{State: Releasing}},
+		{Token: "passed", Was: Life{State: Releasing}},
+		{Token: "passed", Was: Life{State: Held}},
 	}
 	for complete, want := range map[bool][]Fate{
 		true:  {Continues, Abandoned, Abandoned, WasPassed, Continues},

@@ -43,11 +43,12 @@ func (s *tableSim) client(p *simTask, number int) {
 				s.hangUp(previous, cut)
 			}
 			s.await(p, func(done func()) {
-				s.spawn(false, func(p *simTask) {
-					defer done()
-					_, _ = s.resume(p, l, next)
-					next.pending--
-				})
+				s.begin(&simResume{l, next, func(err error) {
+					if err == errSimLost { // its client knows that now
+						l.believed = false
+					}
+					done()
+				}})
 			})
 			if !first {
 				s.hangUp(previous, cut)
@@ -113,12 +114,11 @@ func (s *tableSim) reconnect(c *simConn, asks []*simAsk, mine []*simLease) *simC
 		case l.OfProcess || !l.believed || l.ttl:
 		case s.chance(70):
 			next.pending++
-			s.spawn(false, func(p *simTask) {
-				defer func() { next.pending-- }()
-				if _, err := s.resume(p, l, next); err != nil {
+			s.begin(&simResume{l, next, func(err error) {
+				if err != nil {
 					l.believed = false
 				}
-			})
+			}})
 		default:
 			l.believed = false
 		}

@@ -14,6 +14,10 @@ type simRecord struct {
 	grant         *simGrant
 	conn, process *simConn // process: nil if there is none
 	further       []string
+
+	// Since a restart: see Table.Restore.
+	due  Due
+	open bool
 }
 
 // simConn is a connection, or a process, with its client.
@@ -38,21 +42,45 @@ func (s *tableSim) connect() *simConn {
 
 // apply applies an event, and does what is due.
 func (s *tableSim) apply(p *simTask, l *simLease, event Event) Due {
+	due := s.change(l, event)
+	s.perform(p, l, due)
+	return due
+}
+
+func (s *tableSim) change(l *simLease, event Event) Due {
 	before := l.Life
 	due := s.table.Apply(&l.Lease, event)
 	if due.Has(LeaveQueue) {
 		delete(s.counts, l)
 	}
 	s.trace("lease %d: event %d, %v becomes %v, effects %b", l.number, event, before, l.Life, due.Effects)
+	return due
+}
+
+// recorded is apply for an event that is recorded before anything is due.
+func (s *tableSim) recorded(p *simTask, l *simLease, event Event) Due {
+	due := s.change(l, event)
+	s.record(l)
 	s.perform(p, l, due)
 	return due
+}
+
+// record records a lease, as Host.record of package session does.
+func (s *tableSim) record(l *simLease) {
+	r := s.records[l.number]
+	if r == nil || r.Was.State == Acquiring { // the record of the grant has it
+		return
+	}
+	if r.Was, r.further = l.Life, l.AnsweredFurthers(); l.grant.err == errSimLost {
+		r.Was.State = Lost
+	}
+	r.Was.Memory = NotRemembered
 }
 
 // perform does what Host.perform of package session does.
 func (s *tableSim) perform(p *simTask, l *simLease, due Due) {
 	for do := due.Effects; do != 0; do &= do - 1 {
 		p.pause()
-		r := s.records[l.number]
 		switch do & -do {
 		case StartHeartbeat, CountLoss, LogCut, ReleaseRevoked, LeaveProcess:
 		case SendLost:
@@ -63,9 +91,7 @@ func (s *tableSim) perform(p *simTask, l *simLease, due Due) {
 				}
 				l.believed = false
 			}
-			if r != nil {
-				r.Reported = true
-			}
+			s.recorded(p, l, LossReported)
 		case ForgetLoss:
 			s.forgetLater(p, l)
 		case BeginRelease: // endHold begins it
@@ -164,10 +190,7 @@ func (s *tableSim) endHold(p *simTask, l *simLease, event Event) Due {
 	if l.minLeft(s.now) > 0 && l.Life.State == Held {
 		event = MinNotPassed
 	}
-	due := s.apply(p, l, event)
-	if r := s.records[l.number]; r != nil && due.Has(DelayRelease) {
-		r.Kept = true
-	}
+	due := s.recorded(p, l, event)
 	if due.Has(BeginRelease) {
 		s.beginRelease(p, l)
 	}
@@ -176,9 +199,6 @@ func (s *tableSim) endHold(p *simTask, l *simLease, event Event) Due {
 
 // beginRelease releases a lease, or passes it on.
 func (s *tableSim) beginRelease(p *simTask, l *simLease) {
-	if r := s.records[l.number]; r != nil && !r.Lost {
-		r.Released = true
-	}
 	p.pause()
 	next := s.queue.ClaimNext(&l.Waiter, l.grant.since, s.chance(20), s.now)
 	if next != nil {
@@ -239,7 +259,6 @@ func (s *tableSim) endGrant(l *simLease) {
 // afterRelease forgets a released lease when the nodes have answered.
 func (s *tableSim) afterRelease(l *simLease) {
 	s.after(time.Duration(s.random.IntN(5))*time.Millisecond, func(p *simTask) {
-		s.apply(p, l, NodesReleased)
 		delete(s.records, l.number)
 	})
 }
@@ -254,16 +273,7 @@ func (s *tableSim) lose(l *simLease, forced bool) {
 	if forced {
 		s.drop(l.grant.token)
 	}
-	s.spawn(false, func(p *simTask) { s.lost(p, l, WasLost) })
-}
-
-// lost records a loss, and applies its event.
-func (s *tableSim) lost(p *simTask, l *simLease, event Event) {
-	if r := s.records[l.number]; r != nil {
-		r.Lost, r.Released = true, false
-	}
-	p.pause()
-	s.apply(p, l, event)
+	s.spawn(false, func(p *simTask) { s.recorded(p, l, WasLost) })
 }
 
 // loseSilently stops the extensions of a lease.
@@ -273,6 +283,6 @@ func (s *tableSim) loseSilently(p *simTask, l *simLease) {
 		l.grant.until, l.grant.token.until = s.now+simTTL, s.now+simTTL
 	}
 	if l.grant.err == errSimLost {
-		s.lost(p, l, ExtensionsEnded)
+		s.recorded(p, l, ExtensionsEnded)
 	}
 }

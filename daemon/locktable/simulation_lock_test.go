@@ -114,8 +114,9 @@ func (s *tableSim) lock(p *simTask, a *simAsk) {
 		s.counts[l] = false
 	}
 	r := s.records[l.number]
-	r.conn, r.process, r.further = a.conn, a.process, slices.Clone(l.Furthers())
-	r.Conn, r.Granted, r.NeedsConn, r.OfProcess, r.Lingers = uint64(a.conn.number), true, !a.ttl && a.process == nil, a.process != nil, a.lingers
+	r.conn, r.process, r.Was.State = a.conn, a.process, Held
+	r.Conn, r.NeedsConn, r.OfProcess, r.Lingers = uint64(a.conn.number), !a.ttl && a.process == nil, a.process != nil, a.lingers
+	s.record(l)
 	s.perform(p, l, due)
 	if l.leaves == 0 { // else it was lost meanwhile, and other clients can have the lock
 		s.checkOrder(l)
@@ -226,9 +227,8 @@ func (s *tableSim) join(p *simTask, a *simAsk, l, first *simLease) bool {
 		a.answer(nil, err)
 		return true
 	}
-	if r := s.records[first.number]; r != nil {
-		r.further = slices.Clone(first.Furthers())
-	}
+	first.Answer(a.id)
+	s.record(first)
 	a.answer(first, nil)
 	isGone := a.conn.ending || first.OfProcess && first.Holder().isClosed
 	first.believed = first.losts == 0 && !isGone && first.grant.err == nil && first.Life.State == Held // else its client has unlocked it meanwhile
@@ -284,7 +284,7 @@ func (s *tableSim) loseAt(l *simLease) {
 			if grant.err = errSimLost; l.minLeft(s.now) > 0 {
 				s.fail("min", "lease %d expires before min= has passed", l.number)
 			}
-			s.lost(p, l, WasLost)
+			s.recorded(p, l, WasLost)
 		}
 	})
 }
@@ -294,13 +294,34 @@ func (s *tableSim) unlock(p *simTask, l *simLease, done func()) {
 	defer done()
 	left := s.table.CountDown(&l.Lease)
 	if left > 0 {
-		if r := s.records[l.number]; r != nil {
-			r.further = slices.Clone(l.Furthers())
-		}
+		s.record(l)
 		return
 	}
 	l.believed = false
 	s.endHold(p, l, LastUnlock)
+}
+
+// simResume is a RESUME of a client.
+type simResume struct {
+	l        *simLease
+	to       *simConn
+	answered func(error)
+}
+
+// begin begins a RESUME, which begins again after a restart until it is answered.
+func (s *tableSim) begin(r *simResume) {
+	s.resumes = append(s.resumes, r)
+	s.spawn(false, func(p *simTask) { s.runResume(p, r) })
+}
+
+func (s *tableSim) runResume(p *simTask, r *simResume) {
+	err := ErrEnded
+	if s.table.ByID(r.l.grant.id) == &r.l.Lease {
+		_, err = s.resume(p, r.l, r.to)
+	}
+	s.resumes = slices.DeleteFunc(s.resumes, func(other *simResume) bool { return other == r })
+	r.to.pending--
+	r.answered(err)
 }
 
 // resume moves a lease to another connection.

@@ -82,7 +82,7 @@ func (s *tableSim) restore(p *simTask, restart *Restart) {
 			s.restoreLease(p, restart, r.l, r)
 			continue
 		case Abandoned:
-			if s.drop(r.grant.token); r.Released && r.grant.err == nil {
+			if s.drop(r.grant.token); r.Was.State == Releasing && r.grant.err == nil {
 				s.endGrant(r.l)
 			}
 		case WasPassed:
@@ -101,9 +101,16 @@ func (s *tableSim) restore(p *simTask, restart *Restart) {
 	}
 	for _, r := range continued {
 		client := r.l.Holder()
-		due, ending := s.table.Settle(&r.l.Lease, &r.Recorded)
-		s.perform(p, r.l, due)
-		s.endWithout(p, r.l, client, ending)
+		s.perform(p, r.l, r.due)
+		s.endWithout(p, r.l, client, r.Ending(&r.l.Lease))
+		if !r.open {
+			s.clientEnded(p, r.l, client, ClientEnd{Process: true})
+		}
+	}
+	s.resumes = slices.DeleteFunc(s.resumes, func(r *simResume) bool { return r.to.ended })
+	for _, r := range s.resumes {
+		r.to.pending++
+		s.spawn(false, func(p *simTask) { s.runResume(p, r) })
 	}
 	for _, a := range slices.Clone(s.asks) {
 		if !a.conn.ended {
@@ -120,10 +127,10 @@ func (s *tableSim) restoreLease(p *simTask, restart *Restart, l *simLease, r *si
 	l.Lease = Lease{Requester: l.Requester, OfProcess: l.OfProcess}
 	l.Init(names, kind, false, l)
 	l.isDone, l.failure, l.refused, l.leaves, l.heldTimes = true, nil, false, 0, 0
-	if l.oks = max(l.oks, 1); !r.Reported {
+	if l.oks = max(l.oks, 1); r.Was.Knows != KnowsLoss {
 		l.losts = 0
 	}
-	l.SetFurthers(slices.Clone(r.further))
+	l.SetFurthers(r.further)
 	var process *Client
 	if r.process != nil && !r.process.ended {
 		process = &r.process.Client
@@ -132,21 +139,23 @@ func (s *tableSim) restoreLease(p *simTask, restart *Restart, l *simLease, r *si
 	if r.OfProcess && process == nil || r.NeedsConn && r.conn.ending && !r.conn.cut {
 		l.believed = false
 	}
-	if l.view = nil; l.Reporter() == &r.conn.Client {
+	isResumed := slices.ContainsFunc(s.resumes, func(r *simResume) bool { return r.l == l })
+	if l.view = nil; l.Reporter() == &r.conn.Client && !isResumed {
 		l.view = r.conn
 	}
-	replaced := s.table.Restore(&l.Lease, &r.Recorded)
+	var replaced []*Lease
+	r.due, replaced, r.open = s.table.Restore(&l.Lease, &r.Recorded)
 	for _, old := range replaced {
 		s.apply(p, simOf(old), Dropped)
 	}
-	if !r.Lost {
+	if r.Was.State != Lost {
 		s.counts[l] = false
-		s.queue.Restore(&l.Waiter, r.Kept)
+		s.queue.Restore(&l.Waiter, r.Was.State == Kept)
 		s.order = append(s.order, l)
 	}
 	switch {
-	case l.grant.err != nil && !r.Lost:
-		s.spawn(false, func(p *simTask) { s.lost(p, l, WasLost) })
+	case l.grant.err != nil && r.Was.State != Lost:
+		s.spawn(false, func(p *simTask) { s.recorded(p, l, WasLost) })
 	case l.grant.err != nil:
 	case extended:
 		l.grant.until, l.grant.token.until = 0, 0

@@ -49,12 +49,13 @@ type tableSim struct {
 	now     time.Duration
 	timers  []simTimer
 	tasks   []*simTask
-	started int       // the daemon's restarts
-	left    int       // restarts that are still to come
-	calm    int       // one step of so many is a restart
-	haste   int       // in percent: how often time passes although the daemon has something to do
-	boot    *simTask  // restores, before anything else runs; nil: that is over
-	asks    []*simAsk // under way
+	started int          // the daemon's restarts
+	left    int          // restarts that are still to come
+	calm    int          // one step of so many is a restart
+	haste   int          // in percent: how often time passes although the daemon has something to do
+	boot    *simTask     // restores, before anything else runs; nil: that is over
+	asks    []*simAsk    // under way
+	resumes []*simResume // likewise
 
 	table  *Table
 	queue  *Queue

@@ -194,9 +194,9 @@ func (l *Lease) lockKey(id string) lockKey {
 
 // lockKeys returns the keys of all LOCKs that count on l.
 func (l *Lease) lockKeys() (all []lockKey) {
-	for _, id := range append([]string{l.ID}, l.Furthers()...) {
-		if id != "" {
-			all = append(all, l.lockKey(id))
+	for _, f := range append([]further{{id: l.ID}}, l.all()...) {
+		if f.id != "" {
+			all = append(all, l.lockKey(f.id))
 		}
 	}
 	return all

@@ -40,12 +40,11 @@ func (s *session) extend(call *server.Call) server.Work {
 // daemon then tells the nodes.
 func (d *Host) downgrade(ctx context.Context, h *heldLease, ttl time.Duration) error {
 	err := h.lease.Downgrade(ctx, ttl, func() error {
-		d.mu.Lock()
-		err := h.becomeSharedLocked()
-		d.mu.Unlock()
-		if err == nil {
-			d.Journal.Shared(h.number)
-		}
+		var err error
+		d.record(h, func() (by uint64) {
+			err = h.becomeSharedLocked()
+			return 0
+		})
 		return err
 	})
 	if !h.lease.Shared() {

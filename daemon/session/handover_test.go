@@ -176,7 +176,7 @@ func testBegunGrantIsAbandoned(t *testing.T, passed bool) {
 	if !passed {
 		second = queueLock(t, s, "second")
 	}
-	if _, _, err := d.undoLock(first.heldLease, 0); err != nil {
+	if _, _, err := d.undoLock(first.heldLease, &server.Call{}); err != nil {
 		t.Fatal(err)
 	}
 	if !isClosed(second.Waiter.Ready()) {
@@ -241,7 +241,7 @@ func TestNoHandOverToAClientThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(gone.inputEnded)
-	if _, _, err := d.undoLock(first.heldLease, 0); err != nil {
+	if _, _, err := d.undoLock(first.heldLease, &server.Call{}); err != nil {
 		t.Fatal(err)
 	}
 	if counts := d.Nodes.Status().Counts; counts.HandOvers+counts.Passes != 0 {

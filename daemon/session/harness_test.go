@@ -170,7 +170,7 @@ func startDev(t *testing.T) *testDaemon {
 
 // newTestLease returns a lease of names that nobody else knows, on a connection.
 func newTestLease(on *session, names ...string) *heldLease {
-	h := &heldLease{}
+	h := &heldLease{recording: &recording{}}
 	h.Init(names, locktable.Kind{}, false, h)
 	h.SetHolder(&on.client, &on.client)
 	return h

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 // stand together. The Host's mu guards the Lease, except its Waiter.
 type heldLease struct {
 	locktable.Lease
-	number    uint64         // the number of its LOCK in the journal; 0: not recorded
+	*recording
 	delays    *endDelays     // nil: it is released as soon as its client is gone
 	heartbeat *heartbeat     // nil: it needs no BEAT
 	lease     *redlock.Lease // nil before the grant
@@ -26,6 +27,22 @@ type heldLease struct {
 	hold       ipc.Hold     // does not change
 	holderGone bool         // the process of its connection had ended when this daemon started, and nobody has resumed it; guarded by the Host's mu
 	lostAt     atomic.Int64 // BootTime of its loss; 0: it was not lost
+}
+
+// recording is what the state file needs of a lease besides.
+type recording struct {
+	number uint64 // the number of its LOCK in the journal; 0: not recorded; does not change
+
+	// write is held from a change of the lease until that is recorded, so that no other record has the
+	// change without its answer, and none that lacks the change is written later. The Host's mu is taken
+	// inside it.
+	write sync.Mutex
+
+	// The Host's mu guards what follows.
+	isGranted  bool            // the grant was recorded
+	conn       uint64          // the last connection that had it, or reported its loss; 0: none
+	releasedBy uint64          // the UNLOCK that released it; 0: none
+	exchanged  *redlock.Record // with the token that the nodes get, if an exchange has begun
 }
 
 // leaseOf returns the lease of a locktable.Lease, or nil.
@@ -77,6 +94,7 @@ func (h *heldLease) EndsByItself() bool {
 // endDelays says how long a lease stays taken after nobody holds it any more.
 type endDelays struct {
 	linger time.Duration // linger=: from the end of its client, unless the client resumes it
+	since  time.Duration // BootTime since which it has had no client, with linger=; 0: it has one; guarded by the Host's mu
 	min    time.Duration // min=: from the grant on; keepUntil makes it longer; guarded by the Host's mu
 }
 
@@ -111,10 +129,10 @@ func (d *Host) minLeftLocked(h *heldLease) time.Duration {
 
 // keepUntil keeps a lease, which has min=, taken at least until an instant, also after a restart.
 func (d *Host) keepUntil(h *heldLease, instant time.Duration) {
-	d.Journal.Min(h.number, locked(d, func() time.Duration {
+	d.record(h, func() (by uint64) {
 		h.delays.min = max(h.delays.min, instant-h.lease.Since())
-		return h.delays.min
-	}))
+		return 0
+	})
 }
 
 // isKept reports whether nobody holds a lease, and it stays taken until min= has passed.
@@ -126,34 +144,60 @@ func (d *Host) isKept(h *heldLease) bool {
 // and nobody has resumed the lease.
 func (d *Host) isHolderGone(h *heldLease) bool { return locked(d, func() bool { return h.holderGone }) }
 
-// recordLocked returns the journal's record of a granted lease. Further LOCKs that count on it are
-// recorded when they are answered.
+// record changes a lease, and records it before any other change of it: change is called under mu, and
+// returns the request that the record answers; 0: none. Until its grant is recorded, a lease is only
+// changed, because that record has the change.
+func (d *Host) record(h *heldLease, change func() (by uint64)) {
+	h.write.Lock()
+	defer h.write.Unlock()
+	d.mu.Lock()
+	by := change()
+	if !h.recording.isGranted {
+		d.mu.Unlock()
+		return
+	}
+	r := h.recordLocked()
+	d.mu.Unlock()
+	d.Journal.Lease(&r, by)
+}
+
+// recordEvent applies an event to a lease, records it, and then does what is due.
+func (d *Host) recordEvent(h *heldLease, event locktable.Event, lost *redlock.Lease) {
+	var due locktable.Due
+	d.record(h, func() uint64 {
+		due = d.table.Apply(&h.Lease, event)
+		return 0
+	})
+	d.perform(h, due, lost)
+}
+
+func unchanged() (by uint64) { return 0 }
+
+// recordLocked returns the journal's record of a granted lease.
 func (h *heldLease) recordLocked() state.Lease {
 	r := state.Lease{
-		Number: h.number, Phase: state.PhaseHeld, Record: h.lease.Record(),
+		Number: h.number, Life: h.Life, Record: h.lease.Record(), Conn: h.conn,
 		Holder: state.Holder{
 			UID: h.UID, PID: h.PID, User: h.User, Owner: h.Owner, Note: h.Note, ID: h.ID, Since: h.Asked,
 			Hold: h.hold, Linger: h.linger(), Beat: h.beatInterval(),
 		},
+		ReleasedBy: h.releasedBy,
+		Reentrants: h.AnsweredFurthers(),
+	}
+	if r.Record.Lost != "" || h.Life.State == locktable.Gone { // even if the loss was not applied yet
+		r.Life.State = locktable.Lost
+	}
+	r.Record.Shared = r.Record.Shared || h.IsShared
+	if h.exchanged != nil {
+		r.Record.Token, r.Record.Former = h.exchanged.Token, h.exchanged.Former
+	}
+	if h.delays != nil {
+		r.LingerSince, r.Min = h.delays.since, h.delays.min
 	}
 	if p := h.process(); p != nil {
 		r.Holder.ProcessStarted = p.started
 	}
-	if s := sessionOf(h.Reporter()); s != nil {
-		r.Conn = s.number
-	}
 	return r
-}
-
-// noteGranted records a lease that was granted, before its LOCK is answered.
-func (d *Host) noteGranted(h *heldLease, r *state.Lease) {
-	if h.delays != nil && h.delays.min != 0 {
-		d.Journal.Min(h.number, h.delays.min)
-	}
-	d.Journal.Granted(r)
-	if h.lease.Deadline() < r.Record.Deadline {
-		d.Journal.Deadline(h.number, h.lease) // the deadline moved back meanwhile: the recorded one must never be later
-	}
 }
 
 // countField adds the number of UNLOCKs that end the lease, if it is more than one. It is for

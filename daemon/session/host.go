@@ -187,7 +187,7 @@ func (d *Host) Close() {
 // its grant contains the deadline.
 func (d *Host) recordDeadline(l *redlock.Lease) {
 	if h := d.leaseByID(l.ID()); h != nil {
-		d.Journal.Deadline(h.number, h.lease)
+		d.record(h, unchanged)
 	}
 }
 
@@ -197,14 +197,17 @@ func (d *Host) recordToken(l *redlock.Lease, to redlock.Record) bool {
 	if h == nil {
 		return false
 	}
-	d.Journal.Exchanging(h.number, to)
+	d.record(h, func() (by uint64) {
+		h.exchanged = &to
+		return 0
+	})
 	return true
 }
 
 // recordDeadlines records the deadlines of all leases after they have moved back.
 func (d *Host) recordDeadlines() {
 	for _, h := range d.allLeases() {
-		d.Journal.Deadline(h.number, h.lease)
+		d.record(h, unchanged)
 	}
 }
 

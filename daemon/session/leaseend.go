@@ -39,7 +39,7 @@ func (d *Host) releaseWhenMinPassed(h *heldLease) {
 			d.releaseWhenMinPassed(h)
 			return
 		}
-		d.releasedWithoutClient(h, d.endHold(h, locktable.MinPassed, 0, nil), "min passed")
+		d.releasedWithoutClient(h, d.endHold(h, locktable.MinPassed, nil), "min passed")
 	})
 }
 
@@ -98,9 +98,11 @@ func (d *Host) endWithout(h *heldLease, client *locktable.Client, ending locktab
 	case locktable.LetExpire:
 		d.endCut(h, client)
 	case locktable.Linger:
-		since := d.Clock()
-		d.Journal.Lingering(h.number, since) // so that the next daemon continues it
-		d.lingerSince(h, client, since)
+		d.record(h, func() (by uint64) { // so that the next daemon continues it
+			h.delays.since = d.Clock()
+			return 0
+		})
+		d.releaseAfterLinger(h, client)
 	case locktable.Release:
 		d.releaseAbandoned(h, client)
 	case locktable.ReleaseUnclaimed:
@@ -108,8 +110,9 @@ func (d *Host) endWithout(h *heldLease, client *locktable.Client, ending locktab
 	}
 }
 
-// lingerSince releases a lease when linger= has passed since an instant.
-func (d *Host) lingerSince(h *heldLease, client *locktable.Client, since time.Duration) {
+// releaseAfterLinger releases a lease when linger= has passed since it lost its client.
+func (d *Host) releaseAfterLinger(h *heldLease, client *locktable.Client) {
+	since := locked(d, func() time.Duration { return h.delays.since })
 	d.timers.After(since+h.linger()-d.Clock(), func() { d.releaseAbandoned(h, client) })
 }
 
@@ -139,25 +142,35 @@ type holdEnd struct {
 	err     error                   // its release cannot begin, because the lease was lost
 }
 
-// endHold applies the event after which no client holds a lease, unless may, which is called under mu,
-// refuses that (nil: it happens). With min=, the lease stays taken, and the keeper still extends it.
-// Otherwise its release begins: see release. The caller records that the lease is kept.
-func (d *Host) endHold(h *heldLease, event locktable.Event, by uint64, may func() bool) (u holdEnd) {
+// endHold applies the event after which no client holds a lease, unless may refuses that, which is called
+// under mu (nil: it happens). may also returns the request that asks for it, and is answered unless a
+// release begins; 0: none. With min=, the lease stays taken, and the keeper still extends it. Otherwise its
+// release begins: see release. All of it is recorded first.
+func (d *Host) endHold(h *heldLease, event locktable.Event, may func() (by uint64, happens bool)) (u holdEnd) {
 	var due locktable.Due
-	d.mu.Lock()
-	if may == nil || may() {
+	d.record(h, func() (answered uint64) {
+		by, happens := uint64(0), true
+		if may != nil {
+			by, happens = may()
+		}
+		if !happens {
+			return by
+		}
 		if u.kept = d.minLeftLocked(h); u.kept > 0 && h.Life.State == locktable.Held {
 			event = locktable.MinNotPassed
 		}
-		due = d.table.Apply(&h.Lease, event)
-	}
-	d.mu.Unlock()
-	if !due.Has(locktable.DelayRelease) {
+		switch due = d.table.Apply(&h.Lease, event); {
+		case due.Has(locktable.DelayRelease):
+			return by
+		case due.Has(locktable.BeginRelease):
+			h.releasedBy = by
+		}
 		u.kept = 0
-	}
+		return 0
+	})
 	d.perform(h, due, nil)
 	if due.Has(locktable.BeginRelease) {
-		u.release, u.err = d.release(h, by)
+		u.release, u.err = d.release(h)
 	}
 	return u
 }
@@ -170,7 +183,7 @@ func (d *Host) releaseAbandoned(h *heldLease, client *locktable.Client) {
 	if d.Stopping.Load() {
 		return
 	}
-	u := d.endHold(h, locktable.ClientIsGone, 0, func() bool { return h.Holder() == client })
+	u := d.endHold(h, locktable.ClientIsGone, func() (uint64, bool) { return 0, h.Holder() == client })
 	reason := "connection ended"
 	if h.OfProcess {
 		reason = "process ended"
@@ -178,12 +191,10 @@ func (d *Host) releaseAbandoned(h *heldLease, client *locktable.Client) {
 	d.releasedWithoutClient(h, u, reason)
 }
 
-// releasedWithoutClient records and logs how the release of a lease without a client began, if it
-// did. If the lease turned out to be lost, it is forgotten, because no client can ask about it.
+// releasedWithoutClient logs how the release of a lease without a client began, if it did. If the lease
+// turned out to be lost, it is forgotten, because no client can ask about it.
 func (d *Host) releasedWithoutClient(h *heldLease, u holdEnd, reason string) {
 	switch {
-	case u.kept > 0:
-		d.Journal.Kept(h.number, 0)
 	case u.err != nil:
 		d.forget(h)
 	case u.release != nil:

@@ -27,11 +27,7 @@ func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) { d.lose(h, lease, 
 // so before a client is told: otherwise a daemon that starts again could tell it twice.
 func (d *Host) lose(h *heldLease, lease *redlock.Lease, event locktable.Event) {
 	h.lostAt.Store(int64(d.Clock()))
-	d.Journal.Lost(h.number, lease.Reason())
-	d.mu.Lock()
-	due := d.table.Apply(&h.Lease, event)
-	d.mu.Unlock()
-	d.perform(h, due, lease)
+	d.recordEvent(h, event, lease)
 }
 
 // perform does the effects of an event, in their order. No mutex is held. lost is the lease that ended
@@ -107,7 +103,7 @@ func (d *Host) reportLoss(h *heldLease) {
 	if s, lease := d.reporter(h), h.lease; s != nil {
 		s.sendLostEvent(h.Waiter.Names, lease.ID(), lease.Reason(), LostText[lease.Reason()])
 	}
-	d.Journal.LossReported(h.number)
+	d.recordEvent(h, locktable.LossReported, nil)
 }
 
 func (s *session) sendLostEvent(names []string, lease string, reason redlock.LostReason, text string) {

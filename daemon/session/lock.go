@@ -82,7 +82,7 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 	lease := &s.host.Cfg.Lease
 	a := &lockRequest{
 		heldLease: &heldLease{
-			number:    call.Number,
+			recording: &recording{number: call.Number, conn: s.number},
 			hold:      call.Hold,
 			heartbeat: newHeartbeat(call.Beat),
 			delays:    newEndDelays(optionOr(call, ipc.OptLinger, call.Linger, lease.Linger), call.Min),
@@ -403,7 +403,7 @@ func (a *lockRequest) requestLocked(q *locktable.Queue) redlock.Request {
 		OnLost:       func(l *redlock.Lease) { d.leaseLost(h, l) },
 	}
 	if h.number != 0 {
-		r.BeforeAttempt = func(taken redlock.Record) { d.Journal.Acquiring(h.number, taken) }
+		r.BeforeAttempt = func(taken redlock.Record) { d.Journal.Lease(&state.Lease{Number: h.number, Record: taken}, 0) }
 	}
 	if names := a.Waiter.Names; len(names) > 1 {
 		r.Names = names
@@ -466,18 +466,15 @@ func (a *lockRequest) settle(err error) {
 // and only then makes it known by its names.
 func (a *lockRequest) settleGranted() {
 	d, h := a.session.host, a.heldLease
-	d.mu.Lock()
-	due := d.table.Grant(&h.Lease)
-	var record state.Lease
-	if h.number != 0 {
-		record = h.recordLocked()
-	}
-	d.mu.Unlock()
-	d.perform(h, due, nil)
 	if h.number != 0 {
 		a.call.RecordingAnswer()
-		d.noteGranted(h, &record)
 	}
+	var due locktable.Due
+	d.record(h, func() (by uint64) {
+		due, h.recording.isGranted = d.table.Grant(&h.Lease), h.number != 0
+		return h.number
+	})
+	d.perform(h, due, nil)
 	if h.OfProcess {
 		d.Processes.keep(h.process())
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redlockd/redlockd/daemon/daemontest"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/state"
 )
 
@@ -115,9 +116,9 @@ func TestPassOutlastsTheDaemon(t *testing.T) {
 func keepReleased(t *testing.T, found *state.Recovered, p *passing) {
 	t.Helper()
 	for number, l := range found.Leases {
-		if l.Phase == state.PhaseHeld && l.Record.Grant == p.grant[0] {
+		if l.Life.State == locktable.Held && l.Record.Grant == p.grant[0] {
 			released := *l
-			released.Phase, released.Record.Grant, released.Record.Fence = state.PhaseReleased, "", l.Record.Fence-1
+			released.Life.State, released.Record.Grant, released.Record.Fence = locktable.Releasing, "", l.Record.Fence-1
 			released.Number = number - 1
 			found.Leases[released.Number] = &released
 			return
@@ -167,7 +168,7 @@ func TestWhoOfAnotherHostAfterAPass(t *testing.T) {
 			former := 0
 			p.found = func(found *state.Recovered) {
 				for _, l := range found.Leases {
-					if l.Phase == state.PhaseHeld && l.Record.Former != "" {
+					if l.Life.State == locktable.Held && l.Record.Former != "" {
 						former++
 					}
 				}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/daemontest"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/state/statefile"
@@ -103,7 +104,7 @@ func TestAnsweredChangesAreRecorded(t *testing.T) {
 	if len(p.Requests) != 0 {
 		t.Errorf("%d requests are recorded as unanswered", len(p.Requests))
 	}
-	if l := recordOf(t, p, "held"); l == nil || l.Phase != state.PhaseHeld || l.Conn == 0 || l.Record.TTL != 20*time.Second || !l.Record.Keep ||
+	if l := recordOf(t, p, "held"); l == nil || l.Life.State != locktable.Held || l.Conn == 0 || l.Record.TTL != 20*time.Second || !l.Record.Keep ||
 		l.Holder.Owner != "o" || l.Holder.ID != "i" || l.Holder.Note != "n" || l.Holder.Linger != 3*time.Second || l.Holder.Beat != 15*time.Second {
 		t.Errorf("held: %+v", l)
 	}
@@ -119,7 +120,7 @@ func TestAnsweredChangesAreRecorded(t *testing.T) {
 	if l := recordOf(t, p, "extended"); l == nil || l.Record.TTL != 20*time.Second || l.Record.Deadline.Truncate(time.Millisecond) != duration(t, extended[2]) {
 		t.Errorf("extended: %+v, want the deadline %s", l, extended[2])
 	}
-	if l := recordOf(t, p, "again"); l == nil || l.Phase != state.PhaseHeld {
+	if l := recordOf(t, p, "again"); l == nil || l.Life.State != locktable.Held {
 		t.Errorf("again: %+v, want only the new lease", l)
 	}
 }
@@ -142,7 +143,7 @@ func TestReleaseWithoutQuorumStaysRecorded(t *testing.T) {
 	w.Until("STATUS", `leases=0\b`)
 	p := d.recorded()
 	for _, name := range []string{"unlocked", "left"} {
-		if l := recordOf(t, p, name); l == nil || l.Phase != state.PhaseReleased {
+		if l := recordOf(t, p, name); l == nil || l.Life.State != locktable.Releasing {
 			t.Errorf("%s: %+v, want the record of a release", name, l)
 		}
 	}
@@ -175,7 +176,7 @@ func TestUnconfirmedReleaseStaysRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"unlocked", "left"} {
-		if l := recordOf(t, p, name); l == nil || l.Phase != state.PhaseReleased {
+		if l := recordOf(t, p, name); l == nil || l.Life.State != locktable.Releasing {
 			t.Errorf("%s: %+v, want the record of a release", name, l)
 		}
 	}
@@ -198,11 +199,11 @@ func TestUnconfirmedReleasesAreBounded(t *testing.T) {
 	d, path := journalHost(t) // with five nodes
 	const more = 10
 	for number := uint64(1); number <= maxPendingReleases+more; number++ {
-		d.Journal.Granted(&state.Lease{Number: number, Phase: state.PhaseReleased})
+		d.Journal.Lease(&state.Lease{Number: number, Life: locktable.Life{State: locktable.Releasing}}, number)
 		d.releasedExcept(number, 2)
 	}
 	for number := uint64(maxPendingReleases + more + 1); number <= maxPendingReleases+2*more; number++ {
-		d.Journal.Granted(&state.Lease{Number: number, Phase: state.PhaseReleased})
+		d.Journal.Lease(&state.Lease{Number: number, Life: locktable.Life{State: locktable.Releasing}}, number)
 		d.releasedExcept(number, 3) // no client can take such a lock
 	}
 	if n := len(d.recorded(path).Leases); n != maxPendingReleases+more || d.pendingReleases.Load() != maxPendingReleases {
@@ -286,7 +287,7 @@ func TestAttemptIsRecorded(t *testing.T) {
 	})
 	s.end()
 	s.found = func(p *state.Recovered) {
-		if l := recordOf(t, p, "a"); l == nil || l.Phase != state.PhaseAcquiring || l.Record.Token == "" {
+		if l := recordOf(t, p, "a"); l == nil || l.Life.State != locktable.Acquiring || l.Record.Token == "" {
 			t.Errorf("recorded is %+v, want the attempt", l)
 		}
 	}

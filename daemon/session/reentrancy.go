@@ -124,14 +124,16 @@ func (a *lockRequest) rejoinQueue() server.Work {
 	return a.session.start(anew)
 }
 
-// noteCount records, before the request is answered, that one more LOCK with the id more counts on
-// a lease. Without more, it records that one LOCK less counts.
-func (d *Host) noteCount(call *server.Call, h *heldLease, more ...string) {
+// noteCount records, before the request is answered, that a LOCK counts on a lease.
+func (d *Host) noteCount(call *server.Call, h *heldLease, id string) {
 	if h.number == 0 {
 		return
 	}
 	call.RecordingAnswer()
-	d.Journal.Counted(h.number, more, call.Number)
+	d.record(h, func() (by uint64) {
+		h.Answer(id)
+		return call.Number
+	})
 }
 
 // waitForFirst waits for the first LOCK, at most for its own wait=. If it stops waiting, it no

@@ -146,7 +146,7 @@ func (r *restoration) endConn(c systemd.StoredConn, number uint64) {
 func (r *restoration) resumableUntil() map[uint64]time.Duration {
 	first, now := map[uint64]time.Duration{}, r.d.Clock()
 	for _, l := range r.recovered.Leases {
-		if l.Phase == state.PhaseHeld && l.Record.Deadline > now && (first[l.Conn] == 0 || l.Record.Deadline < first[l.Conn]) {
+		if l.Life.State == locktable.Held && l.Record.Deadline > now && (first[l.Conn] == 0 || l.Record.Deadline < first[l.Conn]) {
 			first[l.Conn] = l.Record.Deadline
 		}
 	}
@@ -159,6 +159,10 @@ type restoredLease struct {
 	locktable.Recorded
 	recorded  *state.Lease
 	wasPassed bool // see locktable.Fate
+
+	// See locktable.Table.Restore.
+	due  locktable.Due
+	open bool
 }
 
 // takeLeases does what locktable.Restart decides: it adopts leases that were held, and releases what
@@ -230,18 +234,19 @@ func (r *restoration) takeLeases() {
 // settle does what became due for a lease while no daemon ran.
 func (l *restoredLease) settle(d *Host) {
 	h, client := l.heldLease, l.Holder()
-	d.mu.Lock()
-	due, ending := d.table.Settle(&l.Lease, &l.Recorded)
-	d.mu.Unlock()
-	d.perform(h, due, nil)
-	switch since := l.recorded.LingerSince; {
-	case ending == locktable.Linger && since != 0:
-		d.lingerSince(h, client, since)
+	d.perform(h, l.due, nil)
+	ending := locked(d, func() locktable.Ending { return l.Ending(&h.Lease) })
+	switch {
+	case ending == locktable.Linger && l.recorded.LingerSince != 0:
+		d.releaseAfterLinger(h, client)
 	case ending == locktable.ReleaseUnclaimed:
 		d.keepUntil(h, l.recorded.Record.Deadline) // its client may work until the last deadline that it was given
 		fallthrough
 	default:
 		d.endWithout(h, client, ending)
+	}
+	if !l.open {
+		d.processEnded(h)
 	}
 }
 
@@ -249,21 +254,19 @@ func (l *restoredLease) settle(d *Host) {
 func newRestoredLease(l *state.Lease, now time.Duration) *restoredLease {
 	of := &l.Holder
 	h := &heldLease{
-		number:    l.Number,
+		recording: &recording{number: l.Number, isGranted: true, conn: l.Conn},
 		hold:      of.Hold,
 		delays:    newEndDelays(of.Linger, l.Min),
 		heartbeat: newHeartbeat(of.Beat),
 	}
+	if h.delays != nil {
+		h.delays.since = l.LingerSince
+	}
 	h.Requester = locktable.Requester{UID: of.UID, PID: of.PID, User: of.User, Owner: of.Owner, Note: of.Note, ID: of.ID, Asked: of.Since}
-	h.SetFurthers(slices.Clone(l.Reentrants))
+	h.SetFurthers(l.Reentrants)
 	h.Init(l.Record.Names, locktable.Kind{Shared: l.Record.Shared, Slots: int16(l.Record.Slots)}, false, h)
 	return &restoredLease{heldLease: h, recorded: l, Recorded: locktable.Recorded{
-		Token: l.Record.Token, Former: l.Record.Former, Conn: l.Conn,
-		Granted:   l.Phase == state.PhaseHeld || l.Record.Fence != 0,
-		Released:  l.Phase == state.PhaseReleased,
-		Lost:      l.Phase == state.PhaseLost,
-		Reported:  l.Reported,
-		Kept:      l.Kept,
+		Token: l.Record.Token, Former: l.Record.Former, Conn: l.Conn, Was: l.Life,
 		NeedsConn: of.Hold == ipc.HoldConn,
 		OfProcess: of.Hold == ipc.HoldPID,
 		Lingers:   of.Linger > 0,
@@ -277,12 +280,9 @@ func newRestoredLease(l *state.Lease, now time.Duration) *restoredLease {
 func (r *restoration) abandon(l *restoredLease) {
 	r.abandoned++
 	number, record := l.recorded.Number, l.recorded.Record
-	if !l.Released {
+	if l.Was.State == locktable.Acquiring {
 		number = r.d.Journal.NextNumber()
-		r.d.Journal.Granted(&state.Lease{Number: number, Phase: state.PhaseReleased, Record: record})
-		if record.Former != "" {
-			r.d.Journal.Exchanging(number, record)
-		}
+		r.d.Journal.Lease(&state.Lease{Number: number, Record: record}, 0)
 		r.d.Journal.Forgotten(l.recorded.Number, 0)
 	}
 	r.d.forgetAfterMaxTTL(number)
@@ -298,7 +298,7 @@ func (r *restoration) abandon(l *restoredLease) {
 func (r *restoration) claim(restart *locktable.Restart, l *restoredLease) {
 	record, by := &l.recorded.Record, (*locktable.Client)(nil)
 	var err error
-	if l.OfProcess && !l.Kept {
+	if l.OfProcess && l.Was.State != locktable.Kept {
 		var fd int
 		var p *heldProcess
 		fd, err = process.OpenIf(l.PID, func(f process.Facts) error {
@@ -325,9 +325,6 @@ func (r *restoration) claim(restart *locktable.Restart, l *restoredLease) {
 	}
 	if !l.IsFree {
 		record.Holder = r.d.holderOf(&l.Requester, record.Since)
-	}
-	if l.Lost {
-		record.Lost = l.recorded.Reason
 	}
 }
 
@@ -374,19 +371,20 @@ func (r *restoration) adoptionFailed(l *restoredLease, err error) {
 // register makes a lease known, as a granted LOCK does.
 func (l *restoredLease) register(d *Host) {
 	h := l.heldLease
-	if l.Lost {
+	if l.Was.State == locktable.Lost {
 		h.lostAt.Store(int64(d.Clock()))
 	}
 	d.mu.Lock()
-	replaced := d.table.Restore(&h.Lease, &l.Recorded)
+	var replaced []*locktable.Lease
+	l.due, replaced, l.open = d.table.Restore(&h.Lease, &l.Recorded)
 	d.mu.Unlock()
 	d.startHeartbeat(h)                                   // unless it was lost
 	if h.lease.Deadline() != l.recorded.Record.Deadline { // it was confirmed before recordDeadline could find it
-		d.Journal.Deadline(h.number, h.lease)
+		d.record(h, unchanged)
 	}
 	d.forgetReplaced(replaced)
-	if !l.Lost {
-		d.inQueue(&h.Waiter, func(q *locktable.Queue) { q.Restore(&h.Waiter, l.Kept) })
+	if l.Was.State != locktable.Lost {
+		d.inQueue(&h.Waiter, func(q *locktable.Queue) { q.Restore(&h.Waiter, l.Was.State == locktable.Kept) })
 	}
 }
 

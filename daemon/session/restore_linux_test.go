@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -41,28 +42,27 @@ func TestAbandonedAttemptStaysRecorded(t *testing.T) {
 		}
 		d.Journal.ConnOpened(1, false)
 		d.Journal.RequestBegun(&state.Request{Number: 2, Conn: 1, Line: []byte("LOCK a")}, nil)
-		d.Journal.Acquiring(2, target("a"))
+		d.Journal.Lease(&state.Lease{Number: 2, Record: target("a")}, 0)
 		d.Journal.RequestBegun(&state.Request{Number: 3, Conn: 1, Line: []byte("LOCK b")}, nil)
-		d.Journal.Acquiring(3, target("b"))
-		d.Journal.Lost(3, redlock.LostMax)
+		d.Journal.Lease(&state.Lease{Number: 3, Record: target("b")}, 0)
 		released := target("c")
 		released.Fence, released.Deadline, released.Since, released.Keep = 1, d.Clock()+time.Second, d.Clock(), true // like a lease that was held
-		d.Journal.Granted(&state.Lease{Number: 4, Phase: state.PhaseReleased, Record: released})
+		d.Journal.Lease(&state.Lease{Number: 4, Life: locktable.Life{State: locktable.Releasing}, Record: released}, 4)
 	})
 	for range 2 {
 		restoreFrom(t, path, func(*Host, *state.Recovered) {})
 	}
 	restoreFrom(t, path, func(_ *Host, p *state.Recovered) {
-		noted := map[string]state.Phase{}
+		noted := map[string]locktable.State{}
 		for number, l := range p.Leases {
-			noted[l.Record.Token] = l.Phase
+			noted[l.Record.Token] = l.Life.State
 			if number == 2 || number == 3 {
 				t.Errorf("recorded under the number of its LOCK, %d, which may start again", number)
 			}
 		}
-		for _, name := range []string{"a", "b", "c"} {
-			if noted[target(name).Token] != state.PhaseReleased {
-				t.Errorf("%s is recorded in phase %v, want a release", name, noted[target(name).Token])
+		for name, want := range map[string]locktable.State{"a": locktable.Acquiring, "b": locktable.Acquiring, "c": locktable.Releasing} {
+			if got, found := noted[target(name).Token]; !found || got != want {
+				t.Errorf("%s is recorded: %v, in state %v, want %v", name, found, got, want)
 			}
 		}
 		if len(p.Leases) != 3 || len(p.Requests) != 0 {

@@ -128,13 +128,7 @@ func (r *resumeWork) undo() {
 	if d.reporter(h) != r.s {
 		return // another client that knows the id has resumed it meanwhile
 	}
-	switch left, u, err := d.undoLock(h, 0); {
-	case err != nil: // it was lost, and LOST was sent or will be
-	case left > 0:
-		d.noteCount(r.call, h)
-	case u.kept > 0:
-		d.Journal.Kept(h.number, 0)
-	default:
+	if _, u, _ := d.undoLock(h, r.call); u.release != nil { // else other LOCKs count, min= has not passed, or it was lost
 		d.forgetWhenReleased(h, u.release)
 		d.logReleased(h, "request cancelled")
 	}
@@ -151,7 +145,9 @@ func (r *resumeWork) take() error {
 	d.mu.Lock()
 	replaced, moved, err := d.table.Resume(&h.Lease, &s.client)
 	if moved {
-		h.holderGone = false
+		if h.holderGone, h.conn = false, s.number; h.delays != nil {
+			h.delays.since = 0
+		}
 	}
 	d.mu.Unlock()
 	d.forgetReplaced(replaced)
@@ -187,18 +183,18 @@ func (r *resumeWork) moveLossReport() error {
 	}
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	return r.refusal(s.host.table.MoveReport(&h.Lease, &s.client))
+	err := s.host.table.MoveReport(&h.Lease, &s.client)
+	if err == nil {
+		h.conn = s.number
+	}
+	return r.refusal(err)
 }
 
-// noteConnection records which connection reports the loss of a lease, together with the answer to
-// the request by (0: none). If another connection has resumed the lease meanwhile, that one is
-// recorded last.
+// noteConnection records that a connection has a lease, or reports its loss, together with the answer to
+// the request by (0: none).
 func (d *Host) noteConnection(s *session, h *heldLease, by uint64) {
 	d.Store.Prefer(&s.stored)
-	d.Journal.Resumed(h.number, s.number, h.Owner, by)
-	if now := d.reporter(h); now != nil && now != s {
-		d.noteConnection(now, h, 0)
-	}
+	d.record(h, func() uint64 { return by })
 }
 
 // takeUnclaimed returns the lease that a LOCK got before the restart. It returns nil if there is

@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redlockd/redlockd/daemon/devnodes"
-	"github.com/redlockd/redlockd/daemon/state"
-
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/devnodes"
+	"github.com/redlockd/redlockd/daemon/locktable"
+	"github.com/redlockd/redlockd/daemon/state"
 )
 
 // A client that is gone resumes nothing. Otherwise a RESUME that waits on a closed connection would
@@ -147,7 +147,7 @@ func TestLetExpireIgnoresReleasedLease(t *testing.T) {
 	w.Say("PING", `OK`)
 	s.end()
 	s.found = func(p *state.Recovered) {
-		if l := recordOf(t, p, "a"); l == nil || l.Phase != state.PhaseReleased {
+		if l := recordOf(t, p, "a"); l == nil || l.Life.State != locktable.Releasing {
 			t.Errorf("recorded is %+v, want a release", l)
 		}
 	}

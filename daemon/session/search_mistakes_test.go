@@ -16,7 +16,7 @@ var searchMistakes = []planted.Mistake{
 	planted.New("a lost lease is not reported", planted.Replace("../locktable/life.go", "Held:      {to: Lost, rule: tellLoss, do: lost},", "Held:      {to: Lost, rule: plantedPick(WRONG, 0, tellLoss), do: lost},")),
 	planted.New("a lost lease stays in the queue", planted.Replace("../locktable/life.go", "DeadlinePassed: {Lost: {to: Gone, do: LeaveQueue, rule: countKnown}},", "DeadlinePassed: {Lost: {to: Gone, do: plantedPick(WRONG, 0, LeaveQueue), rule: countKnown}},")),
 	planted.New("a client that is gone keeps its lock", planted.Replace("../locktable/life.go", "Held: {to: Releasing, do: BeginRelease},\n\t\tLost: {rule: forget},", "Held: plantedPick(WRONG, step{}, step{to: Releasing, do: BeginRelease}),\n\t\tLost: {rule: forget},")),
-	planted.New("a grant is not recorded", planted.Replace("../state/journal.go", "func (j *Journal) Granted(l *Lease) { j.appendLease(recordGranted, l) }", "func (j *Journal) Granted(l *Lease) {\n\tif !WRONG {\n\t\tj.appendLease(recordGranted, l)\n\t}\n}")),
+	planted.New("a grant is not recorded", planted.Replace("../state/journal.go", "j.appendLease(recordLease, &leaseRecord{*l, by})", "if !WRONG || by != l.Number {\n\t\t\tj.appendLease(recordLease, &leaseRecord{*l, by})\n\t\t}")),
 }
 
 // TestSearchFindsMistakes searches until each mistake is found. Without -long, it only checks that they

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/locktable"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -19,10 +20,10 @@ func TestSecondUnlockLeavesTheFirst(t *testing.T) {
 	if h.lease, err = d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: 10 * time.Second, Wait: -1}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := d.undoLock(h, 1); err != nil {
+	if _, _, err := d.undoLock(h, &server.Call{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := d.undoLock(h, 2); !errors.Is(err, redlock.ErrReleased) {
+	if _, _, err := d.undoLock(h, &server.Call{}); !errors.Is(err, redlock.ErrReleased) {
 		t.Errorf("the second UNLOCK: %v, want ErrReleased", err)
 	}
 	if h.Life.State != locktable.Releasing || change(h, locktable.Dropped).Has(locktable.DeleteRecord) {

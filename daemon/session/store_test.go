@@ -91,7 +91,11 @@ func TestConcurrentResumeIsRecorded(t *testing.T) {
 		h.number, h.hold = number, ipc.HoldTTL
 		d.table.Name(&h.Lease)
 		d.table.Disconnect(&before.client)
-		d.Journal.Granted(&state.Lease{Number: number, Phase: state.PhaseHeld})
+		h.lease, h.Life.State = &redlock.Lease{}, locktable.Held
+		d.record(h, func() uint64 {
+			h.recording.isGranted = true
+			return number
+		})
 		var wg sync.WaitGroup
 		for _, s := range both {
 			wg.Go(func() {
@@ -110,4 +114,28 @@ func TestConcurrentResumeIsRecorded(t *testing.T) {
 			t.Errorf("lease %d is recorded for connection %d, but %d has it", number, l.Conn, has[number])
 		}
 	}
+}
+
+// While a change of a lease is being recorded, nothing else of it is: otherwise another record could have
+// the change without the answer that belongs to it, and a restart would do the request again. An UNLOCK
+// would then undo two LOCKs. Guards recording.write.
+func TestChangeIsRecordedAlone(t *testing.T) {
+	d, _ := journalHost(t)
+	h := newTestLease(newTestSession(d), "a")
+	h.number, h.lease, h.recording.isGranted = 1, &redlock.Lease{}, true
+	d.Journal.Freeze() // now Append blocks
+	changed, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.record(h, func() uint64 {
+			close(changed)
+			return 0
+		})
+	}()
+	<-changed
+	if h.write.TryLock() {
+		t.Error("another change can be recorded before the first one is")
+	}
+	d.Journal.Close()
+	<-ended
 }

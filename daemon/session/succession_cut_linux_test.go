@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/systemd"
 )
@@ -80,7 +81,7 @@ func TestCutLeaseWithMinOutlastsTheDaemon(t *testing.T) {
 	s.d.clientGone(h, &session.client, true)
 	s.end()
 	s.found = func(p *state.Recovered) {
-		if l := p.Leases[h.number]; l == nil || !l.Kept || l.Record.Since+l.Min < deadline {
+		if l := p.Leases[h.number]; l == nil || l.Life.State != locktable.Kept || l.Record.Since+l.Min < deadline {
 			t.Errorf("recorded is %+v, want a kept lease that stays until %v", l, deadline)
 		}
 	}

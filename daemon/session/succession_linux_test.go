@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/state"
 )
 
@@ -86,7 +87,7 @@ func TestByeStatesShortestResumeTime(t *testing.T) {
 		clear(p.Conns) // as if no connection was recorded
 		for _, l := range p.Leases {
 			if l.Record.ID() == over {
-				l.Phase = state.PhaseHeld // as if its loss was not recorded
+				l.Life.State, l.Record.Lost = locktable.Held, "" // as if its loss was not recorded
 			}
 		}
 	}
@@ -209,7 +210,7 @@ func TestNoReleaseInDoubt(t *testing.T) {
 			return state.Inherited{Marked: true}
 		},
 		"a part of an attempt's records": func(s *succession) state.Inherited {
-			s.partial, s.found = true, func(p *state.Recovered) { recordOf(t, p, "a").Phase = state.PhaseAcquiring }
+			s.partial, s.found = true, func(p *state.Recovered) { recordOf(t, p, "a").Life.State = locktable.Acquiring }
 			return state.Inherited{Marked: true}
 		},
 	} {

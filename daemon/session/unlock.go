@@ -29,7 +29,7 @@ func (s *session) unlock(call *server.Call) server.Work {
 		return s.refuse(call, err)
 	}
 	d := s.host
-	left, u, err := d.undoLock(h, call.Number)
+	left, u, err := d.undoLock(h, call)
 	switch {
 	case err != nil:
 		h.releaseRevoked()
@@ -38,13 +38,8 @@ func (s *session) unlock(call *server.Call) server.Work {
 		if err := h.lease.Err(); err != nil { // it was lost, so no LOCK counts any more
 			return s.refuse(call, err)
 		}
-		d.noteCount(call, h)
 		return reply(call, call.OK().Strs("lock", h.Waiter.Names...).Int("count", int64(left)))
 	case u.kept > 0:
-		if h.number != 0 {
-			call.RecordingAnswer()
-			d.Journal.Kept(h.number, call.Number)
-		}
 		return reply(call, call.OK().Strs("lock", h.Waiter.Names...).Ms("kept", u.kept).
 			Say("it stays taken for kept= (min= of its LOCK); nobody holds it"))
 	}
@@ -93,34 +88,49 @@ func (s *session) finishUnlock(call *server.Call, h *heldLease, release *redlock
 	}
 }
 
-// undoLock undoes the latest LOCK that counts on a lease. left is how many still count. If none does, no
-// client holds the lease any more: see endHold. by is the number of the UNLOCK in the journal; 0: there is
-// none.
-func (d *Host) undoLock(h *heldLease, by uint64) (left int, u holdEnd, err error) {
-	u = d.endHold(h, locktable.LastUnlock, by, func() bool {
-		left = d.table.CountDown(&h.Lease)
-		return left == 0
-	})
+// undoLock undoes the latest LOCK that counts on a lease, for an UNLOCK, or for a LOCK that fails after
+// all. left is how many still count. If none does, no client holds the lease any more: see endHold. If the
+// lease stays taken, the call is recorded as answered, and the answer must follow.
+func (d *Host) undoLock(h *heldLease, call *server.Call) (left int, u holdEnd, err error) {
+	stayed, changed := false, true
+	for changed {
+		if stayed = locked(d, func() bool { return d.staysLocked(h) }); stayed && h.number != 0 {
+			call.RecordingAnswer() // not while the change is recorded: it may block
+		}
+		u = d.endHold(h, locktable.LastUnlock, func() (by uint64, happens bool) {
+			if changed = d.staysLocked(h) && !stayed; changed {
+				return 0, false
+			}
+			left = d.table.CountDown(&h.Lease)
+			return call.Number, left == 0
+		})
+	}
 	switch {
 	case left > 0, u.kept > 0, u.release != nil:
 		return left, u, nil
 	case u.err != nil:
-		return 0, u, u.err
+		err = u.err
 	case h.lease.Err() != nil: // it was lost
-		return 0, u, h.lease.Err()
+		err = h.lease.Err()
+	default:
+		err = fmt.Errorf("%s: %w", h.Waiter.Label(), redlock.ErrReleased)
 	}
-	return 0, u, fmt.Errorf("%s: %w", h.Waiter.Label(), redlock.ErrReleased)
+	if stayed {
+		d.Journal.Answered(call.Number)
+	}
+	return 0, u, err
 }
 
+// staysLocked reports whether a lease stays taken after one more UNLOCK.
+func (d *Host) staysLocked(h *heldLease) bool { return h.Count() > 1 || d.minLeftLocked(h) > 0 }
+
 // release begins the release of a lease whose state is Releasing, and forgets the lease. It does
-// not wait for the nodes. It records the release before it asks any node. by is the number of the
-// UNLOCK; 0 means that the client is gone. It returns an error, and does nothing, if the lease was
-// lost.
+// not wait for the nodes. The release was recorded before. It returns an error, and does nothing, if the
+// lease was lost.
 //
 // If the next waiter wants exactly the same names, it passes the lock on without asking a node, or
 // begins the waiter's attempt in the same call. The first bytes leave before any goroutine wakes.
-func (d *Host) release(h *heldLease, by uint64) (release *redlock.PendingRelease, err error) {
-	d.Journal.Releasing(h.number, by)
+func (d *Host) release(h *heldLease) (release *redlock.PendingRelease, err error) {
 	var next *locktable.Waiter
 	d.inQueue(&h.Waiter, func(q *locktable.Queue) {
 		next = q.ClaimNext(&h.Waiter, h.lease.Since(), h.lease.Wanted(), d.Clock())
@@ -167,7 +177,7 @@ func (d *Host) handOver(h *heldLease, next *locktable.Waiter) *redlock.PendingRe
 // nodes. It does not wait.
 func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.PendingRelease) {
 	release.Then(func(unanswered int) {
-		if d.apply(h, locktable.NodesReleased); h.number != 0 {
+		if h.number != 0 {
 			d.releasedExcept(h.number, unanswered)
 		}
 	})

@@ -9,17 +9,16 @@ func (r *replay) ApplyAll(records iter.Seq[[]byte]) error {
 	ended, n := map[uint64]int{}, 0 // by number of the lease: how many records there are up to its end
 	for record := range records {
 		if n++; kindOf(record) == recordForgotten {
-			ended[numberOf(record)] = n
+			ended[headOf(record).Number] = n
 		}
 	}
 	n = 0
 	for record := range records {
 		n++
-		switch kind := kindOf(record); kind {
-		case recordAcquiring, recordGranted, recordDeadline, recordReleasing:
-			if number := numberOf(record); n < ended[number] {
-				if kind == recordGranted {
-					r.answered(number)
+		if kindOf(record) == recordLease {
+			if head := headOf(record); n < ended[head.Number] {
+				if head.answered != 0 {
+					r.answered(head.answered)
 				}
 				continue
 			}
@@ -39,9 +38,8 @@ func kindOf(record []byte) recordKind {
 	return recordKind(record[0])
 }
 
-// numberOf returns the number with which the fields of a record begin.
-func numberOf(record []byte) (number uint64) {
-	c := codec{b: record[1:], reading: true}
-	c.uint(&number)
-	return number
+// headOf returns the fields with which a record about a lease begins.
+func headOf(record []byte) (head leaseRecord) {
+	head.code(recordForgotten, &codec{b: record[1:], reading: true})
+	return head
 }

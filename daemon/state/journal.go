@@ -10,7 +10,6 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 	"github.com/redlockd/redlockd/daemon/timers"
-	"github.com/redlockd/redlockd/redlock"
 )
 
 // Journal records what must outlast the process, before a client or a node can know of it. A Journal
@@ -117,93 +116,19 @@ func (j *Journal) Answered(number uint64) {
 	}
 }
 
-// Acquiring records what an attempt requests, before it is sent to a node.
-func (j *Journal) Acquiring(number uint64, taken redlock.Record) {
-	j.appendLease(recordAcquiring, &Lease{Number: number, Record: taken})
-}
-
-// Granted records a whole lease before its LOCK is answered. The record also answers the LOCK.
-func (j *Journal) Granted(l *Lease) { j.appendLease(recordGranted, l) }
-
-// Deadlines is a lease whose deadline other goroutines change.
-type Deadlines interface {
-	Deadline() time.Duration
-	TTL() time.Duration
-}
-
-// Deadline records the deadline of a lease. The recorded deadline may be too early for a moment, but
-// in the end it is not too late: Deadline repeats the record if the deadline moved back meanwhile.
-func (j *Journal) Deadline(number uint64, lease Deadlines) {
-	if !j.isRecorded(number) {
-		return
+// Lease records a whole lease, or an attempt before it is sent to a node, and that the request by is
+// answered; 0: none. The first record of a lease that was granted must answer its LOCK.
+func (j *Journal) Lease(l *Lease, by uint64) {
+	if j.isRecorded(l.Number) {
+		j.appendLease(recordLease, &leaseRecord{*l, by})
 	}
-	for {
-		noted := redlock.Record{Deadline: lease.Deadline(), TTL: lease.TTL()}
-		j.appendLease(recordDeadline, &Lease{Number: number, Record: noted})
-		if lease.Deadline() >= noted.Deadline {
-			return
-		}
-	}
-}
-
-// Counted records that one more reentrant LOCK counts on a lease, by its id=. If ids is empty, one
-// fewer counts. It also records that the request by is answered.
-func (j *Journal) Counted(number uint64, ids []string, by uint64) {
-	j.appendLease(recordCounted, &Lease{Number: number, Reentrants: ids, answered: by})
-}
-
-// Resumed records which connection and owner= a lease has, and that the request by is
-// answered; 0: none.
-func (j *Journal) Resumed(number, conn uint64, owner string, by uint64) {
-	j.appendLease(recordResumed, &Lease{Number: number, Conn: conn, Holder: Holder{Owner: owner}, answered: by})
-}
-
-// Lingering records since when nobody has held a lease with linger=.
-func (j *Journal) Lingering(number uint64, since time.Duration) {
-	j.appendLease(recordLingering, &Lease{Number: number, LingerSince: since})
-}
-
-// Min records how long a lease stays taken from the grant on. It is recorded before the grant, so
-// that no daemon knows of the lease without it.
-func (j *Journal) Min(number uint64, minTaken time.Duration) {
-	j.appendLease(recordMin, &Lease{Number: number, Min: minTaken})
-}
-
-// Exchanging records the new token of a lease, before it is sent to a node.
-func (j *Journal) Exchanging(number uint64, to redlock.Record) {
-	j.appendLease(recordExchanging, &Lease{Number: number, Record: to})
-}
-
-// Shared records that an exclusive lease becomes shared, before a node is told.
-func (j *Journal) Shared(number uint64) {
-	j.appendLease(recordShared, &Lease{Number: number})
-}
-
-// Kept records that nobody holds a lease that stays taken (min=), and that the request by is
-// answered; 0: none.
-func (j *Journal) Kept(number, by uint64) {
-	j.appendLease(recordKept, &Lease{Number: number, answered: by})
-}
-
-// Releasing records that the UNLOCK by releases a lease (0: no UNLOCK does), before a node is
-// told. If the lease turns out to be lost, Lost is recorded as well.
-func (j *Journal) Releasing(number, by uint64) {
-	j.appendLease(recordReleasing, &Lease{Number: number, ReleasedBy: by})
-}
-
-// Lost records that a lease was lost, and why.
-func (j *Journal) Lost(number uint64, why redlock.LostReason) {
-	j.appendLease(recordLost, &Lease{Number: number, Reason: why})
-}
-
-// LossReported records that the loss was reported to the client.
-func (j *Journal) LossReported(number uint64) {
-	j.appendLease(recordReported, &Lease{Number: number})
 }
 
 // Forgotten records that a lease has ended, and that the request by is answered; 0: none.
 func (j *Journal) Forgotten(number, by uint64) {
-	j.appendLease(recordForgotten, &Lease{Number: number, answered: by})
+	if j.isRecorded(number) {
+		j.appendLease(recordForgotten, &leaseRecord{Lease{Number: number}, by})
+	}
 }
 
 // ForgottenAfter calls Forgotten after a delay, and then calls then, which may be nil. It does not
@@ -259,11 +184,8 @@ func (j *Journal) appendRequest(kind recordKind, r *requestRecord) {
 	j.put(c)
 }
 
-func (j *Journal) appendLease(kind recordKind, l *Lease) {
-	if !j.isRecorded(l.Number) {
-		return
-	}
+func (j *Journal) appendLease(kind recordKind, r *leaseRecord) {
 	c := beginRecord(kind)
-	l.code(kind, c)
+	r.code(kind, c)
 	j.put(c)
 }

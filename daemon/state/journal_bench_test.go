@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -32,13 +33,14 @@ func BenchmarkJournal(b *testing.B) {
 	for b.Loop() {
 		number := j.NextNumber()
 		j.RequestBegun(&Request{Number: number, Conn: conn, Since: redlock.BootTime(), Line: lock}, nil)
-		j.Acquiring(number, lease)
-		held := Lease{Number: number, Phase: PhaseHeld, Record: lease, Conn: conn, Holder: Holder{PID: 4711, User: "root", Since: time.Hour}}
+		j.Lease(&Lease{Number: number, Record: lease}, 0)
+		held := Lease{Number: number, Life: locktable.Life{State: locktable.Held}, Record: lease, Conn: conn, Holder: Holder{PID: 4711, User: "root", Since: time.Hour}}
 		held.Record.Fence, held.Record.Deadline, held.Record.Since = 1<<50, time.Hour, time.Hour
-		j.Granted(&held)
+		j.Lease(&held, number)
 		release := j.NextNumber()
 		j.RequestBegun(&Request{Number: release, Conn: conn, Since: redlock.BootTime(), Line: unlock}, nil)
-		j.Releasing(number, release)
+		held.Life.State, held.ReleasedBy = locktable.Releasing, release
+		j.Lease(&held, 0)
 		j.Forgotten(number, release)
 	}
 	b.StopTimer()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
@@ -114,7 +115,7 @@ func TestIdentityInAChange(t *testing.T) {
 func TestStateFileOfAnotherPIDNamespace(t *testing.T) { // not in parallel: it changes a variable of the package
 	defer func(f func() string) { pidNamespace = f }(pidNamespace)
 	socket := filepath.Join(t.TempDir(), "s")
-	lease := Lease{Number: 1, Phase: PhaseHeld, Record: redlock.Record{Names: []string{"a"}, Token: "token", TTL: time.Second}, Holder: Holder{PID: 7, Hold: ipc.HoldPID}}
+	lease := Lease{Number: 1, Life: locktable.Life{State: locktable.Held}, Record: redlock.Record{Names: []string{"a"}, Token: "token", TTL: time.Second}, Holder: Holder{PID: 7, Hold: ipc.HoldPID}}
 	for i, test := range []struct {
 		namespace string
 		want      int
@@ -127,8 +128,7 @@ func TestStateFileOfAnotherPIDNamespace(t *testing.T) { // not in parallel: it c
 		if l := got.Leases[1]; (l == nil) != (i == 0) || l != nil && l.Holder.PID != test.want {
 			t.Errorf("%d, in %q: got %+v, want process %d", i, test.namespace, l, test.want)
 		}
-		j.Acquiring(1, lease.Record)
-		j.Granted(&lease)
+		j.Lease(&lease, 1)
 		j.Close()
 	}
 }

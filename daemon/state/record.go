@@ -4,45 +4,26 @@ import (
 	"math"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// Phase is the stage of a lease between its first attempt and its end.
-type Phase int
-
-const (
-	PhaseAcquiring Phase = iota // an attempt is in progress, or has failed
-	PhaseHeld                   // it was granted
-	PhaseReleased               // its release is in progress
-	PhaseLost
-	phaseCount
-)
-
-// Lease is a lease, or an attempt that may become one.
+// Lease is a lease, or an attempt that may become one (its state is Acquiring).
 type Lease struct {
 	Number uint64
-	Phase  Phase
+	Life   locktable.Life // without its Memory
 	Record redlock.Record // of an attempt: what it requests
 
-	Conn       uint64 // the connection to which a loss is reported; 0: none
+	Conn       uint64 // the last connection that had it, or reported its loss; 0: none
 	Holder     Holder
-	ReleasedBy uint64             // the UNLOCK that released it; 0: none
-	Reason     redlock.LostReason // why it was lost
-	Reported   bool               // the loss was reported to the client
-	// Reentrants has the id= of each reentrant LOCK that counts on the lease.
-	Reentrants []string
-	// undone is how many UNLOCKs were recorded before the reentrant LOCKs that they undo.
-	undone int
+	ReleasedBy uint64   // the UNLOCK after which it was released or kept; 0: none
+	Reentrants []string // has the id= of each reentrant LOCK that counts on the lease and is answered
 	// LingerSince is the BootTime since which nobody has held it, with linger=; 0: it is held.
 	LingerSince time.Duration
 	// Min is how long the lease stays taken from the grant on, even if its holder releases it
 	// (min=).
 	Min time.Duration
-	// Kept means that nobody holds the lease, and that it stays taken until Min has passed.
-	Kept bool
-
-	answered uint64 // the request that the record answers; 0: none
 }
 
 // Holder has the facts of the holder of a lease, and its options.
@@ -89,19 +70,7 @@ const (
 	recordUnread     recordKind = 'R'
 	recordRequest    recordKind = 'A'
 	recordAnswered   recordKind = 'a'
-	recordAcquiring  recordKind = 'T'
-	recordGranted    recordKind = 'G' // the whole lease; its LOCK is answered
-	recordDeadline   recordKind = 'D'
-	recordCounted    recordKind = 'F' // one more reentrant LOCK counts on it, or one fewer; a request is answered
-	recordResumed    recordKind = 'M' // another connection has it
-	recordLingering  recordKind = 'L'
-	recordReleasing  recordKind = 'r'
-	recordMin        recordKind = 'm'
-	recordShared     recordKind = 's' // it was exclusive, and is shared now
-	recordExchanging recordKind = 'x' // it gets a new token on the nodes
-	recordKept       recordKind = 'k' // nobody holds it; a request is answered
-	recordLost       recordKind = 'l'
-	recordReported   recordKind = 't'
+	recordLease      recordKind = 'L' // the whole lease, as it is now
 	recordForgotten  recordKind = 'f'
 	recordReplaced   recordKind = 'n' // the list of nodes in the config was replaced by another one, or is in use again
 )
@@ -149,68 +118,47 @@ func (change *UnreadChange) code(c *codec) {
 	c.flag(&change.Skipping)
 }
 
-// code lists the fields of a record about a lease. It returns the number of the request that
-// the record answers; 0: none.
-func (l *Lease) code(kind recordKind, c *codec) (answered uint64) {
-	c.uint(&l.Number)
-	switch kind {
-	case recordAcquiring:
-		l.Phase = PhaseAcquiring
-		codeTarget(&l.Record, c)
-	case recordGranted:
-		l.codeAll(c)
-		return l.Number
-	case recordDeadline:
-		c.duration(&l.Record.Deadline)
-		c.duration(&l.Record.TTL)
-	case recordCounted:
-		c.texts(&l.Reentrants)
-		c.uint(&l.answered)
-	case recordResumed:
-		c.uint(&l.Conn)
-		c.text(&l.Holder.Owner)
-		c.uint(&l.answered)
-	case recordLingering:
-		c.duration(&l.LingerSince)
-	case recordReleasing:
-		c.uint(&l.ReleasedBy)
-	case recordExchanging:
-		c.text(&l.Record.Token)
-		c.text(&l.Record.Former)
-	case recordMin:
-		c.duration(&l.Min)
-	case recordKept:
-		c.uint(&l.answered)
-	case recordForgotten:
-		c.uint(&l.answered)
-	case recordLost:
-		c.text((*string)(&l.Reason))
-	case recordReported, recordShared:
-	default:
-		c.fail()
-	}
-	return l.answered
+// leaseRecord is a record about a lease. It also answers a request; 0: none.
+type leaseRecord struct {
+	Lease
+	answered uint64
 }
 
-// codeAll lists all fields of a lease that was granted.
-func (l *Lease) codeAll(c *codec) {
-	if c.number((*int)(&l.Phase)); l.Phase == PhaseAcquiring || l.Phase >= phaseCount {
-		c.fail()
+// code begins with the fields that ApplyAll reads of each record.
+func (r *leaseRecord) code(kind recordKind, c *codec) {
+	c.uint(&r.Number)
+	if c.uint(&r.answered); kind == recordLease {
+		r.Lease.code(c)
 	}
+}
+
+// creates reports whether the lease may be unknown: it is an attempt, or the grant that answers its LOCK.
+// Another lease that is unknown has ended, which was recorded just before.
+func (r *leaseRecord) creates() bool {
+	return r.Life.State == locktable.Acquiring || r.answered == r.Number
+}
+
+func (l *Lease) code(c *codec) {
+	codeEnum(&l.Life.State, locktable.Releasing, c) // a lease that is gone was lost
+	codeEnum(&l.Life.Knows, locktable.KnowsLoss, c)
 	codeTarget(&l.Record, c)
+	if l.Life.State == locktable.Acquiring {
+		return
+	}
 	c.uint(&l.Record.Fence)
 	c.duration(&l.Record.Guard)
 	c.duration(&l.Record.Deadline)
 	c.duration(&l.Record.End)
 	c.duration(&l.Record.Since)
 	c.flag(&l.Record.Keep)
+	c.text(&l.Record.Grant)
+	c.text((*string)(&l.Record.Lost))
 	c.uint(&l.Conn)
 	l.Holder.code(c)
 	c.uint(&l.ReleasedBy)
-	c.text((*string)(&l.Reason))
-	c.flag(&l.Reported)
 	c.texts(&l.Reentrants)
-	c.text(&l.Record.Grant)
+	c.duration(&l.LingerSince)
+	c.duration(&l.Min)
 }
 
 // codeTarget lists the fields of what an attempt requests.
@@ -220,6 +168,7 @@ func codeTarget(r *redlock.Record, c *codec) {
 	c.number(&r.Slots)
 	c.number(&r.Slot)
 	c.text(&r.Token)
+	c.text(&r.Former)
 	c.duration(&r.TTL)
 }
 
@@ -231,17 +180,18 @@ func (h *Holder) code(c *codec) {
 	c.text(&h.Note)
 	c.text(&h.ID)
 	c.duration(&h.Since)
-	codeHold(&h.Hold, c)
+	codeEnum(&h.Hold, math.MaxUint8, c)
 	c.duration(&h.Linger)
 	c.duration(&h.Beat)
 	c.duration(&h.ProcessStarted)
 }
 
-func codeHold(hold *ipc.Hold, c *codec) {
-	n := int(*hold)
-	if c.number(&n); n > math.MaxUint8 {
+// codeEnum writes or reads a small number, at most the last one.
+func codeEnum[T ~uint8](v *T, last T, c *codec) {
+	n := int(*v)
+	if c.number(&n); n > int(last) {
 		c.fail()
 		return
 	}
-	*hold = ipc.Hold(n)
+	*v = T(n)
 }

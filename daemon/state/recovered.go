@@ -2,9 +2,8 @@ package state
 
 import (
 	"fmt"
-	"slices"
 
-	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/daemon/locktable"
 )
 
 // Recovered is the state before a restart, as read from the state file.
@@ -51,8 +50,10 @@ func (r *replay) Apply(record []byte) error {
 	case recordReplaced:
 		c.text(&r.ReplacedList)
 		err = c.end()
-	default:
+	case recordLease, recordForgotten:
 		err = r.applyLease(kind, c)
+	default:
+		err = errRecord
 	}
 	if err != nil {
 		return fmt.Errorf("%w (kind %q)", err, kind)
@@ -136,7 +137,7 @@ func (r *replay) applyRequest(kind recordKind, c *codec) error {
 // answered removes a request, and its attempt.
 func (r *replay) answered(number uint64) {
 	r.removeRequest(number)
-	if l := r.Leases[number]; l != nil && l.Phase == PhaseAcquiring {
+	if l := r.Leases[number]; l != nil && l.Life.State == locktable.Acquiring {
 		delete(r.Leases, number)
 	}
 }
@@ -154,97 +155,21 @@ func (r *replay) removeRequest(number uint64) {
 }
 
 func (r *replay) applyLease(kind recordKind, c *codec) error {
-	var l Lease
-	answered := l.code(kind, c)
+	var record leaseRecord
+	record.code(kind, c)
 	if err := c.end(); err != nil {
 		return err
 	}
-	r.lastNumber = max(r.lastNumber, l.Number)
-	known := r.Leases[l.Number] // before answered, which removes an attempt
-	if answered != 0 {
-		r.answered(answered)
+	r.lastNumber = max(r.lastNumber, record.Number)
+	known := r.Leases[record.Number] // before answered, which removes an attempt
+	if record.answered != 0 {
+		r.answered(record.answered)
 	}
-	switch {
-	case kind == recordAcquiring:
-		r.Leases[l.Number] = clone(l)
-	case kind == recordGranted:
-		if known != nil && known.Phase > PhaseHeld { // lost before its LOCK was answered
-			l.Phase, l.Reason = known.Phase, known.Reason
-		}
-		if known != nil {
-			l.Min = known.Min // recorded before the grant
-			l.takeTokens(known)
-		}
-		r.Leases[l.Number] = clone(l)
-	case kind == recordForgotten:
-		delete(r.Leases, l.Number)
-	case known != nil:
-		known.update(kind, &l)
+	if kind == recordForgotten {
+		delete(r.Leases, record.Number)
+	} else if known != nil || record.creates() {
+		l := record.Lease
+		r.Leases[l.Number] = &l
 	}
 	return nil
-}
-
-// clone allocates a Lease. Most records only change a lease, and need no allocation.
-func clone(l Lease) *Lease { return &l }
-
-// takeTokens copies the tokens of known if it got a new token.
-func (l *Lease) takeTokens(known *Lease) {
-	if known.Record.Former != "" {
-		l.Record.Token, l.Record.Former = known.Record.Token, known.Record.Former
-	}
-}
-
-// update applies a record that changes a lease. An attempt can only be lost, and get its Min and
-// another token: these may be recorded before the grant.
-func (l *Lease) update(kind recordKind, by *Lease) {
-	if l.Phase == PhaseAcquiring && kind != recordLost && kind != recordMin && kind != recordExchanging {
-		return
-	}
-	switch kind {
-	case recordDeadline:
-		l.Record.Deadline, l.Record.TTL = by.Record.Deadline, by.Record.TTL
-	case recordCounted:
-		l.count(by.Reentrants)
-	case recordResumed:
-		l.Conn, l.Holder.Owner = by.Conn, by.Holder.Owner
-		if l.Holder.Hold != ipc.HoldPID { // with hold=pid its process has ended: RESUME does not change that
-			l.LingerSince = 0
-		}
-	case recordLingering:
-		l.LingerSince = by.LingerSince
-	case recordExchanging:
-		l.takeTokens(by)
-	case recordMin:
-		l.Min = by.Min
-	case recordKept:
-		l.Kept = true
-	case recordShared:
-		l.Record.Shared = true
-	case recordReleasing:
-		if l.Phase < PhaseReleased { // the first UNLOCK counts; a lost lease cannot be released
-			l.Phase, l.ReleasedBy = PhaseReleased, by.ReleasedBy
-		}
-	case recordLost:
-		l.Phase, l.Reason = PhaseLost, by.Reason
-	case recordReported:
-		l.Reported = true
-	}
-}
-
-// count adds reentrant LOCKs that count on the lease. If more is empty, it removes the last one. An
-// UNLOCK may be recorded before the LOCK that it undoes.
-func (l *Lease) count(more []string) {
-	switch n := len(l.Reentrants); {
-	case len(more) > 0 && l.undone > 0:
-		l.undone--
-	case len(more) > 0:
-		l.Reentrants = append(l.Reentrants, more...)
-	case n > 0:
-		l.Reentrants = slices.Delete(l.Reentrants, n-1, n)
-	default:
-		l.undone++
-	}
-	if len(l.Reentrants) == 0 {
-		l.Reentrants = nil
-	}
 }

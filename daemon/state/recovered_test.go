@@ -12,63 +12,65 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/redlock"
 )
 
+// encoded returns a record.
+func encoded(kind recordKind, code func(recordKind, *codec)) []byte {
+	c := &codec{b: []byte{byte(kind)}}
+	code(kind, c)
+	return c.b
+}
+
 // records returns records of all kinds, in an order that can occur.
 func records() (all [][]byte) {
-	put := func(kind recordKind, code func(recordKind, *codec)) {
-		c := &codec{b: []byte{byte(kind)}}
-		code(kind, c)
-		all = append(all, c.b)
-	}
-	lease := func(kind recordKind, l Lease) {
-		put(kind, func(kind recordKind, c *codec) { l.code(kind, c) })
-	}
+	put := func(kind recordKind, code func(recordKind, *codec)) { all = append(all, encoded(kind, code)) }
+	lease := func(answered uint64, l Lease) { put(recordLease, (&leaseRecord{l, answered}).code) }
 	token := redlock.Record{Names: []string{"a", "b"}, Token: "token", TTL: time.Second, Slots: 3, Slot: 2}
 	put(recordConn, (&connRecord{Conn: Conn{Number: 1}}).code)
 	put(recordConn, (&connRecord{Conn: Conn{Number: 1, Stored: true}}).code)
 	put(recordUnread, (&connRecord{Conn: Conn{Number: 1}, change: UnreadChange{Add: []byte("LOCKS"), Skipping: true}}).code)
 	put(recordUnread, (&connRecord{Conn: Conn{Number: 1}, change: UnreadChange{Drop: 1, Keep: 3, Add: []byte("S")}}).code)
 	put(recordRequest, (&requestRecord{Request: Request{Number: 2, Conn: 1, Since: 7, Line: []byte("LOCK a,b")}}).code)
-	lease(recordAcquiring, Lease{Number: 2, Record: token})
+	lease(0, Lease{Number: 2, Record: token})
 	token.Fence, token.Deadline, token.Since, token.Keep = 5, 1000, 10, true
-	lease(recordGranted, Lease{Number: 2, Phase: PhaseHeld, Record: token, Conn: 1,
-		Holder: Holder{UID: -1, PID: 4, User: "u", Owner: "o", Note: "n", ID: "i", Since: 7, Hold: 1, Linger: 2, Beat: 3, ProcessStarted: 4}})
-	lease(recordDeadline, Lease{Number: 2, Record: redlock.Record{Deadline: 2000, TTL: 5}})
+	held := Lease{Number: 2, Life: locktable.Life{State: locktable.Held}, Record: token, Conn: 1,
+		Holder: Holder{UID: -1, PID: 4, User: "u", Owner: "o", Note: "n", ID: "i", Since: 7, Hold: 1, Linger: 2, Beat: 3, ProcessStarted: 4}}
+	lease(2, held)
+	held.Record.Deadline = 2000
+	lease(0, held)
 	put(recordRequest, (&requestRecord{Request: Request{Number: 3, Conn: 1, Since: 8, Line: []byte("LOCK a,b reentrant=yes")}}).code)
-	lease(recordCounted, Lease{Number: 2, Reentrants: []string{"x"}, answered: 3})
-	lease(recordCounted, Lease{Number: 2, Reentrants: []string{""}})
-	lease(recordCounted, Lease{Number: 2})
+	held.Reentrants = []string{"x", ""}
+	lease(3, held)
 	put(recordConn, (&connRecord{Conn: Conn{Number: 4}}).code)
 	put(recordRequest, (&requestRecord{Request: Request{Number: 5, Conn: 4}}).code)
-	lease(recordResumed, Lease{Number: 2, Conn: 4, Holder: Holder{Owner: "p"}, answered: 5})
+	held.Conn = 4
+	lease(5, held)
 	put(recordRequest, (&requestRecord{Request: Request{Number: 6, Conn: 4}}).code)
-	lease(recordReleasing, Lease{Number: 2, ReleasedBy: 6})
+	held.Life.State, held.ReleasedBy = locktable.Releasing, 6
+	lease(0, held)
 	put(recordAnswered, (&requestRecord{Request: Request{Number: 6}}).code)
-	lease(recordForgotten, Lease{Number: 2})
-	passed := token
-	passed.Grant, passed.Fence = "grant", 6
-	lease(recordGranted, Lease{Number: 9, Phase: PhaseHeld, Record: token, Conn: 4})
-	lease(recordLingering, Lease{Number: 9, LingerSince: 77})
-	lease(recordGranted, Lease{Number: 10, Phase: PhaseHeld, Record: passed, Conn: 4})
-	lease(recordLingering, Lease{Number: 10, LingerSince: 78})
-	lease(recordExchanging, Lease{Number: 10, Record: redlock.Record{Token: "new", Former: "token"}})
-	lease(recordShared, Lease{Number: 10})
-	lease(recordResumed, Lease{Number: 10, Conn: 4})
-	lease(recordAcquiring, Lease{Number: 11, Record: token})
-	lease(recordMin, Lease{Number: 11, Min: 500})
-	lease(recordGranted, Lease{Number: 11, Phase: PhaseHeld, Record: token, Conn: 4})
+	put(recordForgotten, (&leaseRecord{Lease: Lease{Number: 2}}).code)
+	lease(0, held) // came too late
+	lingering := Lease{Number: 9, Life: locktable.Life{State: locktable.Held, Knows: locktable.KnowsGrant}, Record: token, Conn: 4, LingerSince: 77}
+	lease(9, lingering)
+	passed := lingering
+	passed.Number, passed.Record.Grant, passed.Record.Token, passed.Record.Former, passed.Record.Fence = 10, "grant", "new", "token", 6
+	lease(10, passed)
+	kept := Lease{Number: 11, Record: token, Conn: 4, Min: 500}
+	lease(0, kept)
+	kept.Life.State = locktable.Held
+	lease(11, kept)
 	put(recordRequest, (&requestRecord{Request: Request{Number: 12, Conn: 4}}).code)
-	lease(recordKept, Lease{Number: 11, answered: 12})
-	lease(recordAcquiring, Lease{Number: 7, Record: token})
-	lease(recordLost, Lease{Number: 7, Reason: redlock.LostMax})
-	lease(recordGranted, Lease{Number: 7, Phase: PhaseHeld, Record: token, Conn: 4})
-	lease(recordReported, Lease{Number: 7})
+	kept.Life.State = locktable.Kept
+	lease(12, kept)
+	lost := Lease{Number: 7, Life: locktable.Life{State: locktable.Lost, Knows: locktable.KnowsLoss}, Record: token, Conn: 4}
+	lost.Record.Lost = redlock.LostMax
+	lease(7, lost)
 	put(recordConnClosed, (&connRecord{Conn: Conn{Number: 1}}).code)
 	put(recordRequest, (&requestRecord{Request: Request{Number: 8, Conn: 4}}).code)
-	lease(recordAcquiring, Lease{Number: 8, Record: token})
+	lease(0, Lease{Number: 8, Record: token})
 	put(recordReplaced, func(_ recordKind, c *codec) { list := "7>3-abc"; c.text(&list) })
 	return all
 }
@@ -79,68 +81,25 @@ func TestForgottenAnswersTheUnlock(t *testing.T) {
 	p := newReplay()
 	p.Conns[1] = &Conn{Number: 1}
 	p.Requests[3] = &Request{Number: 3, Conn: 1}
-	p.Leases[2] = &Lease{Number: 2, Phase: PhaseReleased, ReleasedBy: 3}
-	c := &codec{b: []byte{byte(recordForgotten)}}
-	(&Lease{Number: 2, answered: 3}).code(recordForgotten, c)
-	if err := p.Apply(c.b); err != nil || len(p.Requests) != 0 || len(p.Leases) != 0 {
+	p.Leases[2] = &Lease{Number: 2, Life: locktable.Life{State: locktable.Releasing}, ReleasedBy: 3}
+	if err := p.Apply(encoded(recordForgotten, (&leaseRecord{Lease{Number: 2}, 3}).code)); err != nil || len(p.Requests) != 0 || len(p.Leases) != 0 {
 		t.Errorf("got %v with the requests %v and the leases %v, want none", err, p.Requests, p.Leases)
 	}
 }
 
-// linger= runs from the end of the holder until RESUME. With hold=pid RESUME does not stop it: a
-// process that has ended does not come back.
-func TestLingerRunsUntilResume(t *testing.T) {
-	for hold, want := range map[ipc.Hold]time.Duration{ipc.HoldConn: 0, ipc.HoldPID: 7} {
-		l := &Lease{Number: 1, Phase: PhaseHeld, Holder: Holder{Hold: hold}}
-		l.update(recordLingering, &Lease{LingerSince: 7})
-		if l.LingerSince != 7 {
-			t.Errorf("hold=%v: linger runs since %v, want 7", hold, l.LingerSince)
-		}
-		if l.update(recordResumed, &Lease{Conn: 2}); l.LingerSince != want {
-			t.Errorf("hold=%v: after RESUME linger runs since %v, want %v", hold, l.LingerSince, want)
-		}
+// A record of a lease that has ended is written too late: it changes nothing. Otherwise the next daemon
+// would hold a lock that nobody has.
+func TestLateRecordChangesNothing(t *testing.T) {
+	held := Lease{Number: 2, Life: locktable.Life{State: locktable.Held}}
+	p := newReplay()
+	p.Requests[3] = &Request{Number: 3, Conn: 1}
+	if err := p.Apply(encoded(recordLease, (&leaseRecord{held, 3}).code)); err != nil || len(p.Leases) != 0 || len(p.Requests) != 0 {
+		t.Errorf("an unknown lease: error %v, leases %v, requests %v; want none", err, p.Leases, p.Requests)
 	}
-}
-
-// A reentrant LOCK and the UNLOCK that undoes it are recorded in any order. When the first of
-// several LOCKs that waited together is answered, its client may send UNLOCK before the others are
-// recorded.
-func TestUnlockRecordedBeforeItsLock(t *testing.T) {
-	more := func(id string) *Lease { return &Lease{Number: 1, Reentrants: []string{id}} }
-	less := &Lease{Number: 1}
-	for _, tt := range []struct {
-		changes []*Lease
-		want    []string
-	}{
-		{[]*Lease{more("x"), less}, nil},
-		{[]*Lease{less, more("x")}, nil},
-		{[]*Lease{less, less, more("x"), more("y")}, nil},
-		{[]*Lease{less, more("x"), more("y")}, []string{"y"}},
-		{[]*Lease{more("x"), less, less, more("y"), more("z")}, []string{"z"}},
-	} {
-		p := newReplay()
-		p.Leases[1] = &Lease{Number: 1, Phase: PhaseHeld}
-		for _, change := range tt.changes {
-			p.Leases[1].update(recordCounted, change)
-			p = apply(t, dumped(p)) // as when the file is rewritten in between
+	for _, r := range []leaseRecord{{held, 2}, {Lease{Number: 4}, 0}} {
+		if err := p.Apply(encoded(recordLease, r.code)); err != nil || p.Leases[r.Number] == nil {
+			t.Errorf("a grant or an attempt, %+v: error %v, leases %v", r, err, p.Leases)
 		}
-		if l := p.Leases[1]; !slices.Equal(l.Reentrants, tt.want) || l.undone != 0 {
-			t.Errorf("the reentrant LOCKs are %q, and %d are undone; want %q", l.Reentrants, l.undone, tt.want)
-		}
-	}
-}
-
-// The first UNLOCK releases a lease, and is answered accordingly after a restart. A second UNLOCK
-// changes nothing.
-func TestLeaseIsReleasedOnce(t *testing.T) {
-	l := &Lease{Number: 1, Phase: PhaseHeld}
-	l.update(recordReleasing, &Lease{ReleasedBy: 2})
-	if l.update(recordReleasing, &Lease{ReleasedBy: 3}); l.Phase != PhaseReleased || l.ReleasedBy != 2 {
-		t.Errorf("the lease is released by %d, want 2", l.ReleasedBy)
-	}
-	l.update(recordLost, &Lease{Reason: redlock.LostQuorum})
-	if l.update(recordReleasing, &Lease{ReleasedBy: 4}); l.Phase != PhaseLost {
-		t.Error("a lost lease is released")
 	}
 }
 
@@ -186,7 +145,7 @@ func TestDumpKeepsTheState(t *testing.T) {
 func TestRecords(t *testing.T) {
 	all := records()
 	held := apply(t, all[:7])
-	if l := held.Leases[2]; l == nil || l.Phase != PhaseHeld || held.Requests[2] != nil || l.Record.Fence != 5 || l.Holder.UID != -1 {
+	if l := held.Leases[2]; l == nil || l.Life.State != locktable.Held || held.Requests[2] != nil || l.Record.Fence != 5 || l.Holder.UID != -1 {
 		t.Errorf("granted: got %+v, requests %v; want it held, and its LOCK answered", l, held.Requests)
 	}
 	if c := held.Conns[1]; c == nil || !c.Stored || string(c.Unread) != "OCKS" || c.Skipping {
@@ -198,13 +157,19 @@ func TestRecords(t *testing.T) {
 	want.Conns[4] = &Conn{Number: 4}
 	want.Requests[8] = &Request{Number: 8, Conn: 4}
 	want.ReplacedList = "7>3-abc"
-	if got := p.Leases[11]; got == nil || got.Min != 500 || !got.Kept || p.Requests[12] != nil {
+	if got := p.Leases[2]; got != nil {
+		t.Errorf("forgotten: got %+v", got)
+	}
+	if got := p.Leases[10]; got == nil || got.Record.Token != "new" || got.Record.Former != "token" || got.Record.Grant != "grant" || got.LingerSince != 77 {
+		t.Errorf("passed, and it gets a new token: got %+v", got)
+	}
+	if got := p.Leases[11]; got == nil || got.Min != 500 || got.Life.State != locktable.Kept || p.Requests[12] != nil {
 		t.Errorf("kept, and its UNLOCK answered: got %+v", got)
 	}
-	if got := p.Leases[7]; got == nil || got.Phase != PhaseLost || got.Reason != redlock.LostMax || !got.Reported || got.Conn != 4 {
+	if got := p.Leases[7]; got == nil || got.Life != (locktable.Life{State: locktable.Lost, Knows: locktable.KnowsLoss}) || got.Record.Lost != redlock.LostMax || got.Conn != 4 {
 		t.Errorf("lost before its LOCK was answered: got %+v", got)
 	}
-	if got := p.Leases[8]; got == nil || got.Phase != PhaseAcquiring {
+	if got := p.Leases[8]; got == nil || got.Life.State != locktable.Acquiring {
 		t.Errorf("in progress: got %+v", got)
 	}
 	p.Leases = want.Leases
@@ -214,11 +179,7 @@ func TestRecords(t *testing.T) {
 	if !reflect.DeepEqual(p.Recovered, want.Recovered) {
 		t.Errorf("got %+v, want %+v", p, want)
 	}
-	p = apply(t, append(all, (func() []byte {
-		c := &codec{b: []byte{byte(recordAnswered)}}
-		(&requestRecord{Request: Request{Number: 8}}).code(recordAnswered, c)
-		return c.b
-	})()))
+	p = apply(t, append(all, encoded(recordAnswered, (&requestRecord{Request: Request{Number: 8}}).code)))
 	if p.Leases[8] != nil {
 		t.Error("a refused LOCK still has an attempt")
 	}
@@ -266,25 +227,20 @@ func TestApplyAllInAnyOrder(t *testing.T) {
 func anyRecord(random *rand.Rand) []byte {
 	number := func() uint64 { return 1 + random.Uint64N(9) }
 	kinds := []recordKind{recordConn, recordConnClosed, recordUnread, recordRequest, recordRequest, recordAnswered,
-		recordAcquiring, recordAcquiring, recordGranted, recordDeadline, recordCounted, recordResumed, recordLingering,
-		recordLingering, recordReleasing, recordLost, recordReported, recordForgotten, recordForgotten,
-		recordExchanging, recordMin, recordShared, recordKept}
+		recordLease, recordLease, recordLease, recordLease, recordForgotten, recordForgotten}
 	kind := kinds[random.IntN(len(kinds))]
-	c := &codec{b: []byte{byte(kind)}}
 	change := UnreadChange{Add: []byte{byte('a' + random.IntN(9))}}
 	switch kind {
 	case recordConn, recordConnClosed, recordUnread:
-		(&connRecord{Conn: Conn{Number: number()}, change: change}).code(kind, c)
+		return encoded(kind, (&connRecord{Conn: Conn{Number: number()}, change: change}).code)
 	case recordRequest, recordAnswered:
-		(&requestRecord{Request: Request{Number: number(), Conn: number(), Line: change.Add}, changed: random.IntN(4) == 0, change: change}).code(kind, c)
-	default:
-		l := Lease{Number: number(), Phase: PhaseHeld + Phase(random.IntN(3)), Conn: number(), answered: number(), Reason: redlock.LostMax,
-			Reentrants: []string{"f"}, LingerSince: time.Duration(random.IntN(9))}
-		l.Record.Fence, l.Record.Deadline, l.Record.TTL = random.Uint64N(99), time.Duration(random.IntN(99)), time.Duration(random.IntN(99))
-		l.Record.Names, l.Record.Token, l.Record.Former, l.Min = []string{"a", "b"}[:random.IntN(3)], string(change.Add), "former", time.Duration(random.IntN(9))
-		l.code(kind, c)
+		return encoded(kind, (&requestRecord{Request: Request{Number: number(), Conn: number(), Line: change.Add}, changed: random.IntN(4) == 0, change: change}).code)
 	}
-	return c.b
+	l := Lease{Number: number(), Life: locktable.Life{State: locktable.State(random.IntN(5))}, Conn: number(), Reentrants: []string{"f"}}
+	l.Record.Fence, l.Record.Deadline, l.Record.TTL = random.Uint64N(99), time.Duration(random.IntN(99)), time.Duration(random.IntN(99))
+	l.Record.Names, l.Record.Token, l.Record.Former, l.Min = []string{"a", "b"}[:random.IntN(3)], string(change.Add), "former", time.Duration(random.IntN(9))
+	answered := []uint64{0, l.Number, number()}[random.IntN(3)]
+	return encoded(kind, (&leaseRecord{l, answered}).code)
 }
 
 // ApplyAll does not decode the long records of a lease that ends.
@@ -306,7 +262,7 @@ func TestApplyAllSkipsEndedLeases(t *testing.T) {
 // ApplyAll returns the error of a faulty record: otherwise a rewrite would replace the file that has
 // it. It applies the records before it.
 func TestApplyAllFaulty(t *testing.T) {
-	for _, faulty := range [][]byte{{}, []byte("?"), {byte(recordAnswered)}, {byte(recordAcquiring), 2}, {byte(recordConn), 1}} {
+	for _, faulty := range [][]byte{{}, []byte("?"), {byte(recordAnswered)}, {byte(recordLease), 2}, {byte(recordConn), 1}} {
 		p := newReplay()
 		if err := p.ApplyAll(slices.Values(append(records()[:5], faulty))); err == nil {
 			t.Errorf("%q among others is accepted", faulty)
@@ -417,7 +373,7 @@ func allocated() uint64 {
 // must change as well.
 func TestRecordFormat(t *testing.T) {
 	sum := sha256.Sum256(bytes.Join(records(), nil))
-	if got, want := hex.EncodeToString(sum[:]), "6e0c8f1c95c66717ec0a7599563b4b83547bc090cc64846af4dba8748b9af64e"; formatVersion != "redlockd table 3" || got != want {
+	if got, want := hex.EncodeToString(sum[:]), "04920d2ec823d908ebe8ed6c509d2336213a2d2f0aea4194f52fc5964f2c92e5"; formatVersion != "redlockd table 4" || got != want {
 		t.Errorf("%s: the records have the checksum %s, want %s", formatVersion, got, want)
 	}
 }
@@ -435,14 +391,11 @@ func TestFaultyRecords(t *testing.T) {
 	}
 }
 
-// A record of a grant can be of a held, released or lost lease. Other phases are refused.
-func TestRecordOfAnUnknownPhase(t *testing.T) {
-	for phase := range phaseCount + 2 {
-		c := &codec{b: []byte{byte(recordGranted)}}
-		(&Lease{Number: 1, Phase: phase}).code(recordGranted, c)
-		known := phase == PhaseHeld || phase == PhaseReleased || phase == PhaseLost
-		if err := newReplay().Apply(c.b); (err == nil) != known {
-			t.Errorf("phase %d: error %v", phase, err)
+// A record can be of an attempt, and of a lease that is held, lost, kept or released. Other states are refused.
+func TestRecordOfAnUnknownState(t *testing.T) {
+	for _, life := range []locktable.Life{{State: locktable.Gone}, {State: locktable.Gone + 1}, {Knows: locktable.KnowsLoss + 1}} {
+		if err := newReplay().Apply(encoded(recordLease, (&leaseRecord{Lease{Number: 1, Life: life}, 1}).code)); err == nil {
+			t.Errorf("%+v is accepted", life)
 		}
 	}
 }

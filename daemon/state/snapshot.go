@@ -24,7 +24,7 @@ func (r *replay) Dump(yield func([]byte)) {
 		}
 	}
 	for _, number := range slices.Sorted(maps.Keys(r.Leases)) {
-		d.wholeLease(r.Leases[number])
+		d.lease(r.Leases[number])
 	}
 	for _, number := range slices.Sorted(maps.Keys(r.Requests)) {
 		(&requestRecord{Request: *r.Requests[number]}).code(recordRequest, d.begin(recordRequest))
@@ -50,30 +50,11 @@ func (d *dump) conn(kind recordKind, conn *connRecord) {
 	d.end()
 }
 
-func (d *dump) lease(kind recordKind, l *Lease) {
-	l.code(kind, d.begin(kind))
+func (d *dump) lease(l *Lease) {
+	record := leaseRecord{Lease: *l}
+	if !record.creates() {
+		record.answered = l.Number
+	}
+	record.code(recordLease, d.begin(recordLease))
 	d.end()
-}
-
-func (d *dump) wholeLease(l *Lease) {
-	kind := recordGranted
-	if l.Phase == PhaseAcquiring {
-		kind = recordAcquiring
-	}
-	d.lease(kind, l)
-	if l.LingerSince != 0 {
-		d.lease(recordLingering, l)
-	}
-	if l.Record.Former != "" {
-		d.lease(recordExchanging, l)
-	}
-	if l.Min != 0 {
-		d.lease(recordMin, l)
-	}
-	if l.Kept {
-		d.lease(recordKept, &Lease{Number: l.Number})
-	}
-	for range l.undone {
-		d.lease(recordCounted, &Lease{Number: l.Number})
-	}
 }

@@ -36,7 +36,7 @@ var allowed = map[string]string{
 	"daemon/metrics":                   "hclog ipc prometheus redlock",
 	"daemon/process":                   "x/sys",
 	"daemon/session":                   "daemon/access daemon/config daemon/locktable daemon/logging daemon/metrics daemon/process daemon/state daemon/timers hclog ipc ipc/server redlock systemd x/sys",
-	"daemon/state":                     "daemon/state/statefile daemon/timers hclog ipc redlock systemd",
+	"daemon/state":                     "daemon/locktable daemon/state/statefile daemon/timers hclog ipc redlock systemd",
 	"daemon/state/statefile":           "x/sys",
 	"daemon/timers":                    "",
 	"ipc":                              "",
