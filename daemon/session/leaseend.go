@@ -73,8 +73,8 @@ func (d *Host) clientGone(h *heldLease, client *locktable.Client, cut bool) {
 	d.clientEnded(h, client, locktable.ClientEnd{Outlives: h.hold != ipc.HoldConn, Lost: h.lease.Err() != nil, Cut: cut, Stopping: d.Stopping.Load()})
 }
 
-// processEnded does what is due for a lease of a process that has ended.
-func (d *Host) processEnded(h *heldLease) {
+// holderEnded does what is due for a lease whose process has ended.
+func (d *Host) holderEnded(h *heldLease) {
 	lost := h.lease.Err() != nil
 	if d.clientEnded(h, h.Holder(), locktable.ClientEnd{Process: true, Lost: lost, Stopping: d.Stopping.Load()}); lost {
 		d.apply(h, locktable.ProcessEnded)

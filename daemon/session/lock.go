@@ -487,7 +487,7 @@ func (a *lockRequest) settleGranted() {
 	d.mu.Unlock()
 	d.forgetReplaced(replaced)
 	if !open {
-		d.processEnded(h)
+		d.holderEnded(h)
 	}
 	d.Store.Prefer(&a.session.stored)
 	d.Processes.release(h.process())

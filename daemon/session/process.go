@@ -191,7 +191,7 @@ func (d *Host) endProcess(p *heldProcess) {
 	leases := d.table.EndProcess(&p.client)
 	d.mu.Unlock()
 	for _, l := range leases {
-		d.processEnded(leaseOf(l))
+		d.holderEnded(leaseOf(l))
 	}
 }
 

@@ -246,7 +246,7 @@ func (l *restoredLease) settle(d *Host) {
 		d.endWithout(h, client, ending)
 	}
 	if !l.open {
-		d.processEnded(h)
+		d.holderEnded(h)
 	}
 }
 
