@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,40 +194,13 @@ func TestUnlockTwiceOfALostLease(t *testing.T) {
 func TestNoPermitInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := dialScripted(t)
-		for range maxOthers {
-			c.calls.tryAcquire(ipc.VerbPing).state = stateWaiting
-		}
+		c.occupy(roomOther, maxInFlight[roomOther])
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		want(t, "ping", c.Ping(ctx), context.DeadlineExceeded)
 		_, err := c.LeaseOf(ctx, 7, "job")
 		want(t, "find", err, context.DeadlineExceeded)
 	})
-}
-
-// A reused call keeps nothing of its previous request. Otherwise an answer about one lease would
-// reach another one.
-func TestCallsAreReused(t *testing.T) {
-	table := newCallTable(new(sync.Mutex))
-	cl := table.tryAcquire(ipc.VerbLock)
-	tag := cl.tag
-	cl.setLease(&Lease{id: "abc", name: "job"})
-	cl.addBadOption("a wish that cannot be")
-	cl.failure, cl.lines = ErrClosed, append(cl.lines, ipc.Response{})
-	cl.sent, cl.maybeDone = true, true
-	cl.resendPaused, cl.limitRefusals, cl.shutdownRefusals, cl.restart = true, 1, 1, 1
-	cl.waitUntil = waitForever
-	cl.state = stateAnswered
-	table.release(cl)
-	again := table.tryAcquire(ipc.VerbPing)
-	if again != cl || again.tag != tag || again.req.Tag != tag || again.req.Verb != ipc.VerbPing || again.req.Set != 0 || again.req.Lease != "" {
-		t.Errorf("the request is %+v, want PING with the tag %s and no more", &again.req, tag)
-	}
-	if again.lockName != "" || again.lease != nil || again.badOptions != nil || again.failure != nil || len(again.lines) != 0 ||
-		again.sent || again.maybeDone || again.resendPaused || again.limitRefusals != 0 || again.shutdownRefusals != 0 || again.restart != 0 ||
-		again.waitUntil != waitPatience || again.state != stateIdle {
-		t.Errorf("left of the request before: %+v", again)
-	}
 }
 
 // If the daemon answers both tags of a request, both become free.
@@ -243,7 +215,7 @@ func TestStrayTagsAreFree(t *testing.T) {
 			pinged.must(t)
 			synctest.Wait()
 		}
-		if n := len(c.calls.calls); n > 2 {
+		if n := len(c.core.flight.tags); n > 2 {
 			t.Errorf("%d tags for one request at a time, want 2", n)
 		}
 	})
@@ -318,22 +290,21 @@ func TestUnlockForAProcessFails(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			unlocked := async(func() (int, error) { return 0, l.Unlock(ctx) })
 			synctest.Wait()
-			c.failCalls(errNobody, func(*call) bool { // two goroutines fail it and abandon it at the same time
-				cancel()
-				return true
-			})
+			c.enter()
+			cancel() // two goroutines fail it and abandon it at the same time
+			for cl := range c.core.flight.calls() {
+				c.core.fail(cl, errNobody)
+			}
+			c.exit()
 			_, err := unlocked.wait()
 			want(t, "unlock", err, ErrUnavailable)
 		},
 		"as it is posted": func(t *testing.T, c *Client, d *scripted, l *Lease) {
-			want(t, "beginning it", l.beginUnlock(), nil)
 			d.stop()
-			cl, err := l.begin(t.Context(), ipc.VerbUnlock)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.sendInBackground(cl)
-			c.failAll(ErrDenied)
+			c.enter()
+			c.core.apply(l, wasDropped, ErrUnlocked)
+			c.core.attemptFailed(refusalError("connection", "", new(ipc.Response).Err("", ipc.CodeDenied, "")))
+			c.exit()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -355,69 +326,15 @@ func TestUnlockForAProcessFails(t *testing.T) {
 	}
 }
 
-// A LOCK for a process has failed, and meanwhile there is a connection again. The failed LOCK does
-// not wait on it.
-func TestLockForAProcessFailsAsTheConnectionIsMade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		cl, err := c.begin(t.Context(), ipc.VerbLock, "job")
-		if err != nil {
-			t.Fatal(err)
-		}
-		cl.lease, cl.req.Names = &Lease{c: c, name: "job"}, append(cl.req.Names, "job")
-		want(t, "its options", cl.applyOptions([]Option{WithHold(HoldPID), WithWait(time.Minute)}), nil)
-		c.setIdentity(cl)
-		cl.maybeDone = true
-		c.failedWithoutReply(cl)
-		d.expect("@0 LOCK job wait=0 hold=pid id=t.1")
-		d.say(grant("0", "job", "abc", 0, ttl))
-		d.answerUnlock(c)
-	})
-}
-
-// An answer counts if it comes at the moment its call is abandoned. It leaves nothing for the next
-// call.
-func TestAnsweredInTheSameMoment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		l := d.lock(c, "job", "abc")
-		answer := func(verb ipc.Verb) *call {
-			cl, err := l.begin(t.Context(), verb)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cl.state = stateAnswered
-			cl.reply.OK(cl.tag)
-			cl.ready <- struct{}{}
-			return cl
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		for range 100 { // either of the two cases of await's select may win
-			cl := answer(ipc.VerbLock)
-			if !c.await(ctx, cl) || len(cl.ready) > 0 {
-				t.Fatal("the answer does not count, or counts for the next call")
-			}
-			c.calls.release(cl)
-		}
-		cl := answer(ipc.VerbUnlock)
-		<-cl.ready
-		c.settle(cl)
-		nothingLeft(t, c)
-	})
-}
-
 // After Close, a call in the background is settled at once.
 func TestBackgroundCallAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
 		c.Close()
-		cl, err := l.begin(t.Context(), ipc.VerbUnlock)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.sendInBackground(cl)
+		c.enter()
+		c.core.background(newCallAbout(l, ipc.VerbUnlock))
+		c.exit()
 		nothingLeft(t, c)
 	})
 }
@@ -464,7 +381,7 @@ func TestAbandonedWhileAwaitingResume(t *testing.T) {
 			_, err := asked.wait()
 			want(t, verb, err, context.Canceled)
 			synctest.Wait()
-			if n := len(c.calls.otherPermits); n > 0 {
+			if n := c.busy(roomOther); n > 0 {
 				t.Errorf("%d requests are in flight", n)
 			}
 			d.say(grant(tag[1:], "job", "abc", 0, ttl))

@@ -222,7 +222,7 @@ func TestResendIsRefusedWithLimit(t *testing.T) {
 	})
 }
 
-// The client stops resending a request after maxLimitRefusals refusals.
+// The client stops resending a request after maxLimits refusals.
 func TestResendIsRefusedTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -230,13 +230,13 @@ func TestResendIsRefusedTooOften(t *testing.T) {
 		d.expect("@0 LOCK job owner=1 id=t.1")
 		d.hangUp()
 		d.greet()
-		for range maxLimitRefusals + 1 {
+		for range maxLimits + 1 {
 			d.expect("@0 LOCK job owner=1 id=t.1")
 			d.say("@0 ERR LIMIT")
 		}
 		_, err := locked.wait()
 		want(t, "lock", err, ErrLimit)
-		d.at("the end", maxLimitRefusals*resendPause)
+		d.at("the end", maxLimits*resendPause)
 	})
 }
 

@@ -1,68 +1,91 @@
 package client
 
 import (
-	"context"
-	"iter"
+	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// The daemon bounds the requests in flight on one connection (4,096 by default). Locks may wait for
-// long, and must leave room for the requests that end their wait. So each kind of request has its
-// own permits, and a call waits for a free one. RESUME has its own as well: calls about the same
-// lease wait for it and keep their permits.
+// maxDuration is the longest duration that the protocol can express.
+const maxDuration = time.Duration(math.MaxInt64) / time.Millisecond * time.Millisecond
+
+// room is a kind of requests. The daemon bounds the requests in flight on one connection (4,096 by
+// default). Locks may wait for long, and must leave room for the requests that end their wait. RESUME has
+// its own room as well: calls about the same lease wait for it and keep theirs.
+type room uint8
+
 const (
-	maxLocks   = 3072
-	maxOthers  = 512
-	maxResumes = 256
+	roomLock room = iota
+	roomResume
+	roomOther
+	roomCount
 )
 
-// The states of a call. In the states waiting and abandoned it is in flight.
+var maxInFlight = [roomCount]int{roomLock: 3072, roomResume: 256, roomOther: 512}
+
+// callState is the state of a call.
+type callState uint8
+
 const (
-	stateIdle      = iota // owned by its caller, or in the table
-	stateWaiting          // in flight; its caller waits
-	stateAbandoned        // in flight; no caller waits: the goroutine that ends its flight settles it
-	stateAnswered         // the reply has come
-	stateFailed           // no reply will come: there was no connection for too long
+	callWaiting   callState = iota // its caller waits
+	callAbandoned                  // no caller waits
+	callEnded
 )
 
-// Values of call.waitUntil that are not times.
-const (
-	waitPatience = 0  // as long as the Client's patience
-	waitForever  = -1 // without a bound
-)
-
-// call is a request and its answer. Calls are kept in a table and reused. A call outlasts the
-// connection. While it is in flight, its request does not change, and the reader owns its lines and
-// its reply.
+// call is a request and its answer. It outlasts the connection. From begin on it belongs to the core; its
+// caller reads err, lines and reply after answered is closed.
 type call struct {
-	ready chan struct{} // room for one: filled when the flight ends while the caller waits
-
 	req        ipc.Request
-	waitUntil  int64    // how long it waits for a connection: time since Client.createdAt, or as above
-	lockName   string   // of the lock; "": none
-	lease      *Lease   // its lease; nil: none
+	lockName   string   // for errors; "": none
+	lease      *Lease   // of a request about a lease, or that may get one; nil: none
 	badOptions []string // options that are not valid
-	failure    error    // if failed: why there is no answer
 
-	lines []ipc.Response // the answer's lines before the last one
-	reply ipc.Response   // its last line
+	answered chan struct{} // closed when its caller continues
+	next     *call         // of effects.answered
+	err      error         // of its caller
+	lines    []ipc.Response
+	reply    ipc.Response // the last line of the answer; only of those that are not about a lease
 
-	// Client.mu guards the fields below while the call is in flight.
-	state            int
-	tag              string   // the tag of the answer, unless that has one of resendTags
-	resendTags       []string // tags under which it was sent again on the same connection
-	sent             bool     // it was sent on the present connection
-	maybeDone        bool     // it was sent before, and the daemon may have executed it
-	shutdownRefusals int      // how often a stopping daemon refused it
-	limitRefusals    int      // how often a resend was refused with LIMIT
-	resendPaused     bool     // it was refused with LIMIT, and will be sent again
-	restart          uint64   // if sent once: the last restart during its flight; 0: none
+	state     callState
+	inFlight  bool          // it has a tag, and counts in core.busy
+	begun     time.Duration // when
+	waitUntil time.Duration // how long it waits for a connection at least; forever: without a bound
+	tagRoom   [1]int
+	tags      []int  // the first one is kept; under the others it was sent again on this connection
+	sent      bool   // on this connection, and not refused with LIMIT since
+	maybeDone bool   // it was sent before, and the daemon may have executed it
+	limited   bool   // a resend was refused with LIMIT, and will be repeated
+	limits    int    // how often
+	shutdowns int    // how often a stopping daemon refused it
+	probed    uint64 // of those that are sent once: the last restart during its flight; 0: none
+}
+
+func newCall(verb ipc.Verb, lockName string) *call {
+	return &call{req: ipc.Request{Verb: verb}, lockName: lockName, answered: make(chan struct{})}
+}
+
+// newCallAbout returns a call about a lease.
+func newCallAbout(l *Lease, verb ipc.Verb) *call {
+	cl := newCall(verb, l.name)
+	cl.lease = l
+	cl.req.Lease = l.id
+	cl.req.Set |= ipc.OptLease
+	return cl
+}
+
+func (cl *call) op() string { return op(cl.req.Verb) }
+
+func (cl *call) room() room {
+	switch cl.req.Verb {
+	case ipc.VerbLock, ipc.VerbTry:
+		return roomLock
+	case ipc.VerbResume:
+		return roomResume
+	}
+	return roomOther
 }
 
 // mayBeGranted reports whether the call can be granted a lease.
@@ -70,228 +93,230 @@ func (cl *call) mayBeGranted() bool {
 	return cl.req.Verb == ipc.VerbLock || cl.req.Verb == ipc.VerbTry
 }
 
-// isGranted reports whether its reply is a grant.
-func (cl *call) isGranted() bool { return cl.mayBeGranted() && cl.reply.Kind == ipc.KindOK }
+// isDoneOnce reports whether the request must not be executed twice. A second FORCE would revoke the next
+// holder's lock; a second ADMIT would end another quarantine. The user has to check first.
+func (cl *call) isDoneOnce() bool {
+	return cl.req.Verb == ipc.VerbForce || cl.req.Verb == ipc.VerbAdmit
+}
 
-func (cl *call) inFlight() bool { return cl.state == stateWaiting || cl.state == stateAbandoned }
-
-// endLocked ends the flight. It reports whether the call must be settled because no caller waits for it.
-// The caller holds Client.mu.
-func (cl *call) endLocked(state int) (abandoned bool) {
-	abandoned = cl.state == stateAbandoned
-	if cl.state = state; !abandoned {
-		cl.ready <- struct{}{}
+// isProcessGrant reports whether the grant that the call releases or gets lasts as long as a process.
+func (cl *call) isProcessGrant() bool {
+	if cl.req.Verb == ipc.VerbUnlock {
+		return cl.lease.hold == HoldPID
 	}
-	return abandoned
+	return cl.mayBeGranted() && cl.req.Hold == ipc.HoldPID
 }
 
-// setLease makes it a request about a known lease.
-func (cl *call) setLease(l *Lease) {
-	cl.lease, cl.lockName = l, l.name
-	cl.req.Lease = l.id
-	cl.req.Set |= ipc.OptLease
+// grantOutlastsConn reports whether a grant stays, at least for a while, if the connection ends before
+// the client reads it.
+func (cl *call) grantOutlastsConn() bool {
+	return cl.mayBeGranted() && (cl.req.Hold != ipc.HoldConn || cl.req.Linger > 0)
 }
 
-// replyError returns the error of a reply that is ERR.
-func (cl *call) replyError() *Error { return refusalError(op(cl.req.Verb), cl.lockName, &cl.reply) }
-
-// callTable holds all calls of a Client, by tag.
-type callTable struct {
-	lockPermits, otherPermits, resumePermits chan struct{} // one element for each permit in use
-
-	mu              *sync.Mutex // Client.mu; guards the fields below. The caller of a method that uses it without taking it holds it
-	calls           []*call     // by the number in the tag; a stray or nil if the tag has no call
-	tags            []string    // by number
-	free            []int       // numbers of nil entries
-	strayOutlasting int         // how many entries are strayOutlasts
-	idle            []*call
-
-	released chan struct{} // room for one: isReleasing may have changed
+// outlivesCaller reports whether the call goes on without a caller until it is answered, however long
+// there is no connection: what it releases or may have been granted does not expire. If it was not sent
+// when its caller left, it was granted nothing.
+func (cl *call) outlivesCaller() bool {
+	return cl.state == callAbandoned && cl.mayStayGranted()
 }
 
-// strayLock, strayOutlasts and strayOther mark the tag of a call that was answered under another of
-// its tags. An answer under the marked tag may still come, or never. A grant to strayOutlasts
-// outlasts the connection.
-var strayLock, strayOutlasts, strayOther = new(call), new(call), new(call)
+func (cl *call) mayStayGranted() bool {
+	return cl.isProcessGrant() && (!cl.mayBeGranted() || cl.sent || cl.maybeDone)
+}
 
-func newCallTable(mu *sync.Mutex) *callTable {
-	return &callTable{
-		mu:            mu,
-		released:      make(chan struct{}, 1),
-		lockPermits:   make(chan struct{}, maxLocks),
-		otherPermits:  make(chan struct{}, maxOthers),
-		resumePermits: make(chan struct{}, maxResumes),
+// shouldSend reports whether the next connection has to send the call: a caller waits for it, it releases
+// something, or it asks for the deadline. A request that is sent once is worth it until it is sent.
+func (cl *call) shouldSend() bool {
+	switch {
+	case cl.isDoneOnce() && (cl.sent || cl.maybeDone):
+		return false
+	case cl.state == callWaiting, cl.req.Verb == ipc.VerbUnlock, cl.req.Verb == ipc.VerbCheck:
+		return true
 	}
+	return cl.mayBeGranted() && cl.outlivesCaller() // otherwise its grant ends with the connection, or expires
 }
 
-func (t *callTable) permits(verb ipc.Verb) chan struct{} {
-	switch verb {
-	case ipc.VerbLock, ipc.VerbTry:
-		return t.lockPermits
-	case ipc.VerbResume:
-		return t.resumePermits
+// awaitsResume reports whether the call must wait until its lease is resumed. Before that the daemon may
+// not know the lease, and would answer so.
+func (cl *call) awaitsResume() bool {
+	if cl.lease == nil || !cl.lease.state.isDetached() {
+		return false
 	}
-	return t.otherPermits
+	return cl.req.Verb == ipc.VerbCheck || cl.req.Verb == ipc.VerbExtend || cl.req.Verb == ipc.VerbBeat
 }
 
-// acquire returns an idle call for a request with verb. It waits for a permit, and fails only if
-// ctx is done.
-func (t *callTable) acquire(ctx context.Context, verb ipc.Verb) (*call, error) {
-	if cl := t.tryAcquire(verb); cl != nil {
-		return cl, nil
+// begin starts a call, or lets it wait for room.
+func (c *core) begin(cl *call) {
+	cl.begun, cl.waitUntil = c.now, c.now
+	if cl.req.Verb == ipc.VerbLock {
+		if cl.waitUntil = forever; cl.req.Has(ipc.OptWait) && cl.req.Wait < forever-c.now {
+			cl.waitUntil = c.now + cl.req.Wait
+		}
 	}
-	select {
-	case t.permits(verb) <- struct{}{}:
-		return t.takeIdle(verb), nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// tryAcquire returns an idle call if a permit is free, or else nil.
-func (t *callTable) tryAcquire(verb ipc.Verb) *call {
-	select {
-	case t.permits(verb) <- struct{}{}:
-		return t.takeIdle(verb)
-	default:
-		return nil
-	}
-}
-
-func (t *callTable) takeIdle(verb ipc.Verb) *call {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.takeIdleLocked(verb)
-}
-
-// takeIdleLocked takes the call that was released last. So few tags are in use, they are short, and
-// their calls are in the CPU's cache.
-func (t *callTable) takeIdleLocked(verb ipc.Verb) (cl *call) {
-	if last := len(t.idle) - 1; last >= 0 {
-		cl, t.idle = t.idle[last], t.idle[:last]
+	if room := cl.room(); c.busy[room] == maxInFlight[room] && !c.isClosed {
+		c.queues[room] = append(c.queues[room], cl)
 	} else {
-		cl = &call{ready: make(chan struct{}, 1)}
-		cl.tag = t.newTag(cl)
-		cl.req.Tag = cl.tag
-	}
-	cl.req.Verb = verb
-	return cl
-}
-
-// release puts a call back, and keeps its tag and its memory. The caller must own the call.
-func (t *callTable) release(cl *call) {
-	places := t.permits(cl.req.Verb)
-	t.mu.Lock()
-	t.makeStrays(cl, false)
-	clear(cl.lines)
-	req := ipc.Request{Tag: cl.tag, Names: cl.req.Names[:0], Words: cl.req.Words[:0]}
-	*cl = call{ready: cl.ready, req: req, lines: cl.lines[:0], reply: cl.reply, tag: cl.tag}
-	t.idle = append(t.idle, cl)
-	t.mu.Unlock()
-	<-places
-	t.noteRelease()
-}
-
-// noteRelease wakes awaitReleases.
-func (t *callTable) noteRelease() {
-	select {
-	case t.released <- struct{}{}:
-	default: // it will check anyway
+		c.start(cl)
 	}
 }
 
-// find returns the call with a tag, a stray if the call was already answered, or nil.
-func (t *callTable) find(tag string) *call {
-	n, err := strconv.ParseUint(tag, 36, 31)
-	if err != nil || n >= uint64(len(t.calls)) || t.tags[n] != tag {
-		return nil
-	}
-	return t.calls[n]
+// background begins a call that nobody waits for.
+func (c *core) background(cl *call) {
+	cl.state = callAbandoned
+	c.begin(cl)
 }
 
-// inFlight returns the calls that are in flight.
-func (t *callTable) inFlight() iter.Seq[*call] {
-	return func(yield func(*call) bool) {
-		for n, cl := range t.calls {
-			if cl != nil && cl.tag == t.tags[n] && cl.inFlight() && !yield(cl) {
-				return
-			}
+func (c *core) start(cl *call) {
+	if c.isClosed || c.isClosing && cl.grantOutlastsConn() {
+		c.fail(cl, ErrClosed)
+		return
+	}
+	cl.inFlight = true
+	c.busy[cl.room()]++
+	cl.tags = cl.tagRoom[:0]
+	c.flight.add(cl)
+	switch isUrgent := cl.req.Verb == ipc.VerbUnlock || cl.req.Verb == ipc.VerbResume; {
+	case c.link == 0:
+		c.wantsDial = true
+		c.expireAt(c.failsAt(cl))
+	case cl.awaitsResume():
+	case len(c.out) >= maxPending && !isUrgent: // the number of leases bounds the urgent ones
+		c.fail(cl, fmt.Errorf("%w: it hangs: %d bytes of requests are waiting for it to read", ErrUnavailable, len(c.out)))
+	default:
+		c.send(cl)
+	}
+}
+
+// send sends a call, perhaps again: on a new connection, after BACK or after LIMIT. A LOCK has an id=, so
+// a second one gets the grant of the first. It waits for the rest of its time or, if no caller waits for
+// it, not at all: it only finds out what to release. Its CANCEL may have been sent earlier, so it is sent
+// again.
+func (c *core) send(cl *call) {
+	if c.mute != nil {
+		return // the next connection sends it
+	}
+	tag := cl.tags[0]
+	if cl.sent {
+		tag = c.flight.add(cl)
+	}
+	switch {
+	case cl.req.Verb != ipc.VerbLock:
+	case cl.state == callAbandoned:
+		cl.req.Wait = 0
+		cl.req.Set |= ipc.OptWait
+	case cl.waitUntil != forever:
+		cl.req.Wait = max(0, cl.waitUntil-c.now)
+	}
+	cl.req.Tag, cl.sent, cl.limited = c.flight.tags[tag].text, true, false
+	c.out = cl.req.AppendTo(c.out)
+	if cl.state == callAbandoned && cl.mayBeGranted() {
+		c.cancel(cl, noTag)
+	}
+}
+
+// noTag is no number of a tag.
+const noTag = -1
+
+// cancel cancels a request under all of its tags but the one that was answered. CANCEL has no tag: the
+// request's own answer tells the outcome.
+func (c *core) cancel(cl *call, answered int) {
+	for _, tag := range cl.tags {
+		if tag != answered && c.link != 0 && c.mute == nil {
+			req := ipc.Request{Verb: ipc.VerbCancel, Words: []string{c.flight.tags[tag].text}}
+			c.out = req.AppendTo(c.out)
 		}
 	}
 }
 
-// newTag returns a free tag for cl.
-func (t *callTable) newTag(cl *call) string {
-	if last := len(t.free) - 1; last >= 0 {
-		n := t.free[last]
-		t.free = t.free[:last]
-		t.calls[n] = cl
-		return t.tags[n]
+// answer lets the caller of a call continue.
+func (c *core) answer(cl *call, err error) {
+	if cl.state == callWaiting {
+		cl.err = err
+		cl.next, c.effects.answered = c.effects.answered, cl
 	}
-	tag := strconv.FormatInt(int64(len(t.calls)), 36)
-	t.calls, t.tags = append(t.calls, cl), append(t.tags, tag)
-	return tag
 }
 
-// addTag gives the call another tag.
-func (t *callTable) addTag(cl *call) string {
-	tag := t.newTag(cl)
-	cl.resendTags = append(cl.resendTags, tag)
-	return tag
-}
-
-func (t *callTable) dropTag(tag string) {
-	n := tagNumber(tag)
-	if t.calls[n] == strayOutlasts {
-		t.strayOutlasting--
+// end ends a call. granted says that it was granted under one of its tags: the others get the same grant,
+// so the client need not wait for them.
+func (c *core) end(cl *call, err error, granted bool) {
+	c.answer(cl, err)
+	cl.state = callEnded
+	if !cl.inFlight {
+		return
 	}
-	t.calls[n] = nil
-	t.free = append(t.free, n)
-}
-
-func tagNumber(tag string) int {
-	n, _ := strconv.ParseUint(tag, 36, 31) // always valid: newTag made it
-	return int(n)
-}
-
-// makeStrays marks all tags of a call but its own as strays. granted says that one of them was
-// granted: the others get the same grant, so the client need not wait for them.
-func (t *callTable) makeStrays(cl *call, granted bool) {
-	stray := strayOther
+	kind := strayOther
 	switch {
 	case cl.grantOutlastsConn() && !granted:
-		stray = strayOutlasts
-		t.strayOutlasting += len(cl.resendTags)
+		kind = strayOutlasts
 	case cl.mayBeGranted():
-		stray = strayLock
+		kind = strayLock
 	}
-	for _, tag := range cl.resendTags {
-		t.calls[tagNumber(tag)] = stray
-	}
-	cl.resendTags = nil
-}
-
-// swapTag makes tag the call's own.
-func (t *callTable) swapTag(cl *call, tag string) {
-	if i := slices.Index(cl.resendTags, tag); i >= 0 {
-		cl.resendTags[i], cl.tag = cl.tag, tag
-	}
-}
-
-// connectionEnded is called when no more answers come on the connection.
-func (t *callTable) connectionEnded() {
-	for n, cl := range t.calls {
-		if cl != nil && cl.tag != t.tags[n] { // a stray, or a resend
-			t.dropTag(t.tags[n])
+	for _, tag := range cl.tags {
+		if c.flight.tags[tag].call == cl { // else the answer had this one
+			c.flight.tags[tag].call, c.flight.tags[tag].stray = nil, kind
 		}
 	}
-	for _, cl := range t.calls {
-		if cl != nil {
-			cl.resendTags, cl.resendPaused = nil, false
-			cl.sent, cl.maybeDone = false, cl.maybeDone || cl.sent
-		}
+	room := cl.room()
+	cl.inFlight = false
+	c.busy[room]--
+	c.startNext(room)
+}
+
+// startNext starts the calls that have waited longest, as far as there is room.
+func (c *core) startNext(room room) {
+	for len(c.queues[room]) > 0 && c.busy[room] < maxInFlight[room] {
+		next := c.queues[room][0]
+		c.queues[room] = c.queues[room][1:]
+		c.start(next)
 	}
 }
 
-// maxDuration is the longest duration that the protocol can express.
-const maxDuration = time.Duration(math.MaxInt64) / time.Millisecond * time.Millisecond
+// fail ends a call without an answer. why is nil if the call has no caller. If the call releases a grant
+// that does not expire, or may have been granted one, only its caller leaves. Any other lease ends with
+// its validity, unless the caller repeats Unlock.
+func (c *core) fail(cl *call, why error) {
+	if why != nil {
+		why = callError(cl.op(), cl.lockName, why)
+	}
+	if cl.state == callWaiting && cl.inFlight && cl.mayStayGranted() && !c.isClosed {
+		c.answer(cl, why)
+		cl.state = callAbandoned
+		c.wantsDial = true
+		return
+	}
+	switch cl.req.Verb {
+	case ipc.VerbUnlock:
+		c.unlocked(cl, nil)
+	case ipc.VerbCheck:
+		if cl.lease != nil {
+			cl.lease.checking = false
+		}
+	}
+	c.end(cl, why, false)
+}
+
+// leave is called when the caller of a call no longer waits. It returns false if the caller has got an
+// answer.
+func (c *core) leave(cl *call) bool {
+	if cl.state != callWaiting {
+		return false
+	}
+	c.abandon(cl)
+	return true
+}
+
+// abandon takes a call from its caller. What it is granted is released.
+func (c *core) abandon(cl *call) {
+	cl.state = callAbandoned
+	switch {
+	case !cl.inFlight && cl.req.Verb != ipc.VerbUnlock:
+		room := cl.room()
+		c.queues[room] = slices.DeleteFunc(c.queues[room], func(other *call) bool { return other == cl })
+		cl.state = callEnded
+	case !cl.inFlight: // the release goes on when there is room
+	case !cl.sent && !cl.limited && !cl.shouldSend():
+		c.end(cl, nil, false)
+	case cl.mayBeGranted() && cl.sent:
+		c.cancel(cl, noTag)
+	}
+}

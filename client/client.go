@@ -3,17 +3,14 @@ package client
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/boottime"
@@ -34,37 +31,28 @@ type Client struct {
 	dial      func(context.Context) (net.Conn, error)
 	path      string               // for errors
 	clock     func() time.Duration // boottime.Exact, except in tests
-	patience  time.Duration
-	dialWait  time.Duration // see WithDialWait; untilDeadline: not given
-	createdAt time.Time     // call.waitUntil counts from here
-	calls     *callTable
-	done      chan struct{} // closed at the end of Close
-	closing   chan struct{} // closed when Close begins: see grantOutlastsConn
-	closeOnce sync.Once     // closes closing
+	eventTime func() time.Duration // of what callers and the daemon do: boottime.Now, except in tests
+	dialWait  time.Duration        // see WithDialWait; untilDeadline: not given
+	done      chan struct{}        // closed at the end of Close
+	closeOnce sync.Once            // begins Close
+	released  chan struct{}        // room for one: while Close waits, isReleasing may have changed
+	needConn  chan struct{}        // room for one: something needs a connection
 
-	needConn  chan struct{}   // room for one: something needs a connection
 	ctx       context.Context // ended by Close
 	cancelCtx context.CancelFunc
-
-	daemonClock daemonClock
 
 	connectedAt time.Time // of the connection; only run uses this and shortLived
 	shortLived  int       // how many connections in a row ended soon
 
-	idPrefix                              string        // begins the id= of each LOCK of this Client
-	owners, reconnects, restarts, resumed atomic.Uint64 // counters
+	background sync.WaitGroup // goroutines that the Client started; Close waits for them
 
-	background sync.WaitGroup // goroutines that spawn started; Close waits for them
-
-	mu             sync.Mutex        // guards the fields below, calls in flight, leases, and what is to be sent; no other mutex is taken inside it. See unlock
-	link           *link             // nil: no connection now
-	leases         map[string]*Lease // by id: held, or still to be released
-	connErr        error             // why there is no connection; nil while there is one
-	hasRunEnded    bool              // run has ended
-	inherit        bool              // see Inherit
-	lostAt         time.Time         // when the last connection ended
-	isPatienceOver bool              // patience has passed since lostAt
-	expiryTimer    *time.Timer       // runs failExpired; nil: no connection has ended yet
+	mu       sync.Mutex // guards the fields below, and leases; no other mutex is taken inside it. See enter
+	core     core
+	link     *link         // nil: no connection now
+	timer    *time.Timer   // runs the timers of the core
+	timerAt  time.Duration // when it fires, at the latest; 0: it is not set
+	hasEnded bool          // run has ended
+	inherit  bool          // see Inherit
 }
 
 // DialOption is an option of Dial.
@@ -73,7 +61,7 @@ type DialOption func(*Client)
 // WithPatience sets how long calls wait for a new connection after the last one ended. Then they
 // fail with ErrUnavailable. See Dial. Default: 5 s.
 func WithPatience(patience time.Duration) DialOption {
-	return func(c *Client) { c.patience = patience }
+	return func(c *Client) { c.core.patience = patience }
 }
 
 // untilDeadline is the default of WithDialWait.
@@ -116,7 +104,7 @@ func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error)
 		}
 		return conn, nil
 	}, boottime.Exact)
-	c.path = path
+	c.path, c.eventTime = path, boottime.Now
 	for _, opt := range opts {
 		opt(c)
 	}
@@ -128,11 +116,10 @@ func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error)
 
 func newClient(dial func(context.Context) (net.Conn, error), clock func() time.Duration) *Client {
 	c := &Client{
-		dial: dial, clock: clock, patience: defaultPatience, dialWait: untilDeadline, createdAt: time.Now(),
-		done: make(chan struct{}), closing: make(chan struct{}), needConn: make(chan struct{}, 1),
-		idPrefix: strconv.FormatUint(rand.Uint64()>>24, 36) + ".", leases: make(map[string]*Lease),
+		dial: dial, clock: clock, eventTime: clock, dialWait: untilDeadline,
+		done: make(chan struct{}), released: make(chan struct{}, 1), needConn: make(chan struct{}, 1),
 	}
-	c.calls = newCallTable(&c.mu)
+	c.core.init(strconv.FormatUint(rand.Uint64()>>24, 36) + ".")
 	c.ctx, c.cancelCtx = context.WithCancel(context.Background())
 	return c
 }
@@ -140,12 +127,13 @@ func newClient(dial func(context.Context) (net.Conn, error), clock func() time.D
 // open makes the first connection.
 func (c *Client) open(ctx context.Context) error {
 	l, err := c.firstLink(ctx)
+	if err == nil {
+		err = c.useLink(l)
+	}
 	if err != nil {
 		c.cancelCtx()
 		return err
 	}
-	c.connectedAt = time.Now()
-	c.link = l
 	c.background.Go(func() { c.run(l) })
 	return nil
 }
@@ -162,17 +150,23 @@ func (c *Client) Done() <-chan struct{} { return c.done }
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.connErr
+	return c.core.why
 }
 
 // Reconnects returns the number of connections after the first one.
-func (c *Client) Reconnects() uint64 { return c.reconnects.Load() }
+func (c *Client) Reconnects() uint64 { return c.count(&c.core.reconnects) }
 
 // Restarts returns the number of restarts of the daemon that kept the connection (BACK).
-func (c *Client) Restarts() uint64 { return c.restarts.Load() }
+func (c *Client) Restarts() uint64 { return c.count(&c.core.restarts) }
 
 // Resumed returns the number of leases that a later connection has resumed.
-func (c *Client) Resumed() uint64 { return c.resumed.Load() }
+func (c *Client) Resumed() uint64 { return c.count(&c.core.resumed) }
+
+func (c *Client) count(counter *uint64) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return *counter
+}
 
 // Close ends the connection, and waits for all goroutines of the Client. Its leases end: their
 // contexts end with a cause that matches ErrLost and ErrClosed, and then the daemon releases their
@@ -185,10 +179,13 @@ func (c *Client) Resumed() uint64 { return c.resumed.Load() }
 // releases such a lock first, so that it does not stay with the process or for its linger. It waits
 // for the daemon's answer for at most a second.
 func (c *Client) Close() error {
-	c.closeOnce.Do(func() { close(c.closing) })
-	c.awaitReleases()
-	c.cancelCtx()
-	c.endLeases(ErrClosed) // before the daemon sees the end of the connection and releases them
+	c.closeOnce.Do(func() {
+		c.enter()
+		c.core.closeCalls()
+		c.exit()
+		c.awaitReleases()
+		c.stop()
+	})
 	c.mu.Lock()
 	l := c.link
 	c.mu.Unlock()
@@ -199,6 +196,14 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// stop lets no call begin any more, and ends run with the connection.
+func (c *Client) stop() {
+	c.enter()
+	c.core.hangUp()
+	c.exit()
+	c.cancelCtx()
+}
+
 // awaitReleases waits for releases that may outlast the connection, because of HoldPID, HoldTTL or
 // a linger.
 func (c *Client) awaitReleases() {
@@ -206,151 +211,214 @@ func (c *Client) awaitReleases() {
 	defer timer.Stop()
 	for c.isReleasing() {
 		select {
-		case <-c.calls.released:
+		case <-c.released:
 		case <-timer.C:
 			return
 		}
 	}
 }
 
-// isReleasing reports whether a release is in progress that a daemon can answer, or a call that may
-// need one.
 func (c *Client) isReleasing() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.connErr != nil {
-		return false
-	}
-	for _, cl := range c.calls.calls {
-		// A call that is not idle keeps its request.
-		if cl != nil && cl.state != stateIdle && cl.mayBeGranted() && (cl.grantOutlastsConn() || cl.state == stateAbandoned) {
-			return true
-		}
-	}
-	for _, l := range c.leases {
-		if l.releasing {
-			return true
-		}
-	}
-	return c.calls.strayOutlasting > 0
+	return c.core.isReleasing()
 }
 
-func (c *Client) closed() bool { return c.ctx.Err() != nil }
-
-// spawn runs f on a goroutine that Close waits for. f must return when the connection ends or Close
-// is called. Once run has ended, spawn does nothing.
-func (c *Client) spawn(f func()) {
+// enter begins an event of the core. The caller passes the event to the core, and then calls exit.
+func (c *Client) enter() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.spawnLocked(f)
+	c.core.now = c.eventTime()
 }
 
-func (c *Client) spawnLocked(f func()) {
-	if !c.hasRunEnded {
-		c.background.Go(f) // run is still counted, so the counter does not rise from zero while Close waits
+// exit ends an event of the core, and does what the core wants.
+func (c *Client) exit() {
+	ended, answered := c.core.effects.ended, c.core.effects.answered
+	c.core.effects.ended, c.core.effects.answered = nil, nil
+	if c.core.wantsDial {
+		c.core.wantsDial = false
+		signal(c.needConn)
+	}
+	if c.core.isClosing {
+		signal(c.released)
+	}
+	c.setTimer()
+	l, over := c.link, false
+	if over = l != nil && c.core.link != l.number; over {
+		c.link = nil
+	}
+	others := c.core.busy[roomLock]+c.core.busy[roomOther]+c.core.busy[roomResume] > 1
+	writes := l != nil && !over && !l.writing && len(c.core.out) > 0
+	if writes {
+		l.writing = true
+	}
+	c.mu.Unlock()
+	for _, cancel := range ended {
+		cancel()
+	}
+	for cl := answered; cl != nil; {
+		next := cl.next
+		close(cl.answered)
+		cl = next
+	}
+	if over {
+		l.hangUp()
+	}
+	if writes {
+		if others {
+			runtime.Gosched() // goroutines that are about to send join this write
+		}
+		c.flush(l)
 	}
 }
 
-// afterLocked runs f after d, unless Close comes first. f must not block, because Close waits for it. The
-// caller holds mu.
-func (c *Client) afterLocked(d time.Duration, f func()) {
-	c.spawnLocked(func() {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			f()
-		case <-c.ctx.Done():
-		}
-	})
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // there is a signal already
+	}
+}
+
+// setTimer sets the timer to the next one of the core. A timer does not run while the host is suspended, so
+// one that should have fired is set again. The caller holds mu.
+func (c *Client) setTimer() {
+	if len(c.core.timers) == 0 || c.hasEnded {
+		return
+	}
+	next := c.core.timers[0].when
+	if c.timerAt != 0 && c.timerAt <= next && c.timerAt >= c.core.now {
+		return
+	}
+	c.timerAt = next
+	if in := max(0, next-c.core.now); c.timer == nil {
+		c.timer = time.AfterFunc(in, c.onTimer) // run stops it
+	} else {
+		c.timer.Reset(in)
+	}
+}
+
+func (c *Client) onTimer() {
+	c.mu.Lock()
+	c.core.now = c.clock() // the other clock notices a suspension a millisecond late
+	if c.hasEnded {
+		c.mu.Unlock()
+		return
+	}
+	c.background.Add(1) // run is still counted, so the counter does not rise from zero while Close waits
+	defer c.background.Done()
+	c.timerAt = 0
+	c.core.runTimers()
+	c.exit()
+}
+
+// do begins a call, and waits for its answer.
+func (c *Client) do(ctx context.Context, cl *call) error {
+	c.enter()
+	c.core.begin(cl)
+	c.exit()
+	return c.await(ctx, cl)
+}
+
+// await waits for the answer to a call, even if connections end meanwhile. If ctx is done first, the core
+// has the call from then on.
+func (c *Client) await(ctx context.Context, cl *call) error {
+	select {
+	case <-cl.answered:
+		return cl.err
+	case <-ctx.Done():
+	}
+	c.enter()
+	why := c.core.why
+	left := c.core.leave(cl)
+	c.exit()
+	if !left {
+		<-cl.answered
+		return cl.err
+	}
+	err := contextError(cl.op(), cl.lockName, ctx)
+	if why != nil {
+		return fmt.Errorf("%w; there is no connection: %w", err, why)
+	}
+	return err
 }
 
 // run reads each connection until it ends, and reconnects, until Close. Then it ends all leases and
 // calls that depend on a connection.
 func (c *Client) run(l *link) {
 	for l != nil {
-		c.connectionEnded(l, l.readLines())
+		err := c.read(l)
+		c.enter()
+		c.core.ended(l.number, err, l.refused)
+		c.exit()
+		l.hangUp() // if Close has done so, the core has not
 		l = c.reconnect()
 	}
-	c.mu.Lock()
-	c.connErr, c.hasRunEnded = ErrClosed, true
-	if c.expiryTimer != nil {
-		c.expiryTimer.Stop()
+	c.enter()
+	c.core.close()
+	c.hasEnded = true
+	if c.timer != nil {
+		c.timer.Stop()
 	}
-	c.mu.Unlock()
-	c.failCalls(ErrClosed, func(*call) bool { return true })
-	for _, l := range c.allLeases() {
-		l.endWithoutUnlock(lostError(l.name, "", ErrClosed))
-	}
+	c.exit()
 	close(c.done)
 }
 
-// connectionEnded handles the end of a connection. Leases that the daemon keeps without it, or
-// until they are resumed, go on.
-func (c *Client) connectionEnded(l *link, err error) {
-	cause := l.endError(err)
-	// If the daemon neither ended the connection nor said BYE, it may take the end for the end of its
-	// client. For example, a write may fail on this host (no memory for a buffer), and then the client
-	// also stops reading.
-	endedHere := errors.Is(err, errProtocol) || !l.bye && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET)
-	if endedHere && !c.closed() {
-		c.endLeases(cause) // before the daemon sees that end and releases them
+// reconnect returns the next connection, already in use, or nil after Close. It blocks while no
+// lease and no call needs one.
+func (c *Client) reconnect() *link {
+	// There is no pause, unless the last connection ended soon after it was made.
+	if c.shortLived++; time.Since(c.connectedAt) >= maxPause {
+		c.shortLived = 0
 	}
-	l.hangUp()
-	l.out.stop(cause)
-	c.mu.Lock()
-	c.connErr, c.lostAt, c.isPatienceOver, c.link = cause, time.Now(), false, nil
-	for _, lease := range c.leases {
-		// If another program took a lease with HoldPID, the daemon reports its loss to that one.
-		lease.detached = lease.cause == nil && (lease.hold == HoldConn || lease.hold == HoldPID && !lease.isTakenElsewhere)
+	for try := max(0, c.shortLived-1); pause(c.ctx, try) && c.awaitNeedOfConn(&try); try++ {
+		ctx, cancel := context.WithTimeout(c.ctx, attemptTimeout)
+		l, err := c.newLink(ctx)
+		cancel()
+		if err == nil {
+			err = c.useLink(l)
+		}
+		if err == nil {
+			return l
+		}
+		c.enter()
+		c.core.attemptFailed(err)
+		c.exit()
 	}
-	c.calls.connectionEnded()
-	c.mu.Unlock()
-	c.calls.noteRelease()
-	l.end()
-	c.dropAbandoned()
-	unknown := fmt.Errorf("%w (ask WHO or STATUS): %w", ErrUnknown, cause) // no answer comes any more
-	c.failCalls(unknown, func(cl *call) bool { return cl.isSentOnce() && cl.maybeDone })
-	switch {
-	case c.closed():
-	case errors.Is(err, errProtocol):
-		c.failAll(cause)
-	default:
-		c.failExpired(false)
-	}
+	return nil
 }
 
-// endLeases ends the leases that the daemon releases when it sees the end of the connection.
-func (c *Client) endLeases(cause error) {
-	for _, l := range c.allLeases() {
-		l.endWithConnection(cause)
+// awaitNeedOfConn waits until a connection is needed, and returns false once the Client is closed.
+// If it had to wait, the next attempt is made at once.
+func (c *Client) awaitNeedOfConn(try *int) bool {
+	for !c.wantsConnection() {
+		*try = 0
+		select {
+		case <-c.needConn:
+		case <-c.ctx.Done():
+			return false
+		}
 	}
+	return c.ctx.Err() == nil
 }
 
-func (l *Lease) endWithConnection(cause error) {
-	if l.hold == HoldConn {
-		l.endWithoutUnlock(lostError(l.name, "", cause))
-	}
-}
-
-func (c *Client) allLeases() []*Lease {
+func (c *Client) wantsConnection() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make([]*Lease, 0, len(c.leases))
-	for _, l := range c.leases {
-		all = append(all, l)
-	}
-	return all
+	return c.core.wantsConnection()
 }
 
-// leaseByID returns the lease with that ID if this Client has one. Otherwise it adds and returns
-// the given lease.
-func (c *Client) leaseByID(id string, otherwise *Lease) *Lease {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if own := c.leases[id]; own != nil || otherwise == nil {
-		return own
+// useLink makes a new connection the current one.
+func (c *Client) useLink(l *link) (err error) {
+	c.connectedAt = time.Now()
+	c.enter()
+	defer c.exit()
+	if err = c.ctx.Err(); err == nil && c.inherit {
+		err = inheritable(l.conn)
 	}
-	c.leases[id] = otherwise
-	return otherwise
+	if err != nil {
+		l.hangUp()
+		return fmt.Errorf("dial %s: %w", c.path, err)
+	}
+	c.core.connected(l.clock, l.saidBye)
+	c.link, l.number = l, c.core.link
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -11,13 +12,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // TestMain fails if a test leaves a goroutine of this package running.
@@ -126,8 +127,8 @@ func TestDialOptions(t *testing.T) {
 	}
 	defer c.Close()
 	defer accepted.must(t).Close()
-	if c.patience != time.Hour || c.path != path {
-		t.Errorf("patience %v at %s, want 1h at %s", c.patience, c.path, path)
+	if c.core.patience != time.Hour || c.path != path {
+		t.Errorf("patience %v at %s, want 1h at %s", c.core.patience, c.path, path)
 	}
 }
 
@@ -285,7 +286,7 @@ func TestLastWordsAfterFailedWrite(t *testing.T) {
 		c, d := dialScripted(t)
 		asked := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 		d.expect("@0 PING")
-		c.current().out.writeFailed(errors.New("broken pipe"))
+		c.failWrites(errors.New("broken pipe"))
 		d.say("@0 OK")
 		asked.must(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
@@ -304,7 +305,7 @@ func TestCloseIsNoCancel(t *testing.T) {
 		c, d := dialScripted(t)
 		lock := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
 		d.expect("@0 LOCK job owner=1 id=t.1")
-		c.cancelCtx() // the first step of Close
+		c.stop() // a step of Close
 		d.say("@0 ERR CANCELLED lock=job : cancelled by the client: the input ended while it waited")
 		d.conn.Close()
 		_, err := lock.wait()
@@ -321,7 +322,7 @@ func TestGrantThatCrossesWithClose(t *testing.T) {
 		d.expect("@0 LOCK job owner=1 id=t.1")
 		keep := async(func() (*Lease, error) { return c.Lock(t.Context(), "kept", WithHold(HoldTTL)) })
 		d.expect("@1 LOCK kept hold=ttl owner=2 id=t.2")
-		c.cancelCtx() // the first step of Close
+		c.stop() // a step of Close
 		d.say(grant("0", "job", "abc", 0, ttl), grant("1", "kept", "def", 0, ttl))
 		_, err := lock.wait()
 		want(t, "the lock", err, ErrClosed)
@@ -349,43 +350,45 @@ func TestWriteToClosedSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	s := newSender(ours, func(func()) { t.Error("a goroutine was started for a socket that is closed") }, new(sync.Mutex))
-	ping := &ipc.Request{Verb: ipc.VerbPing}
-	if err := send(s, ping, false); err != nil {
-		t.Errorf("the first request is refused: %v", err)
+	c := clientOf(t, ours)
+	c.send()
+	c.send()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	want(t, "the first request", c.core.mute, syscall.EPIPE)
+	if len(c.core.out) > 0 || c.link.writing {
+		t.Errorf("%q is kept for a socket that is closed", c.core.out)
 	}
-	want(t, "the second request", send(s, ping, true), ErrUnavailable)
-	want(t, "the second request", send(s, ping, true), syscall.EPIPE)
 }
 
-// send queues a request and writes it, as Client.unlock does.
-func send(s *sender, r *ipc.Request, urgent bool) error {
-	s.mu.Lock()
-	err := s.queueLocked(r, urgent)
-	write := s.beginWriteLocked()
-	s.mu.Unlock()
-	if write {
-		s.flush()
-	}
-	return err
+// clientOf returns a Client that uses conn, and does not read it.
+func clientOf(t *testing.T, conn net.Conn) *Client {
+	c := newClient(nil, boottime.Exact)
+	c.enter()
+	c.core.connected(daemonClock{}, false)
+	c.link = newLink(conn)
+	c.link.number = c.core.link
+	c.exit()
+	t.Cleanup(func() { c.run(nil) })
+	return c
+}
+
+// send sends a PING.
+func (c *Client) send() {
+	c.enter()
+	c.core.background(newCall(ipc.VerbPing, ""))
+	c.exit()
 }
 
 // If a socket is full when its peer closes it, the next write fails.
 func TestWriteToFullSocketThatIsClosed(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
-	finished := make(chan struct{})
-	s := newSender(ours, func(finish func()) {
-		go func() {
-			finish()
-			close(finished)
-		}()
-	}, new(sync.Mutex))
-	ping := &ipc.Request{Verb: ipc.VerbPing}
-	if err := send(s, ping, false); err != nil {
-		t.Errorf("the first request is refused: %v", err)
-	}
+	c := clientOf(t, ours)
+	c.send() // a pipe takes nothing at once
 	theirs.Close()
-	<-finished
-	want(t, "the second request", send(s, ping, true), ErrUnavailable)
+	c.background.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	want(t, "the second request", c.core.mute, io.ErrClosedPipe)
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -10,13 +9,13 @@ import (
 // daemonClock is what is known about the daemon's CLOCK_BOOTTIME. It differs from the client's if
 // the two are in different time namespaces.
 type daemonClock struct {
-	offset atomic.Int64 // nanoseconds by which it is ahead of the client's, at most
+	offset time.Duration // by which it is ahead of the client's, at most
 }
 
 // deadlineOf returns the deadline from an answer, on the client's clock. The validity bounds it. The
 // answer has both in whole milliseconds.
 func (d *daemonClock) deadlineOf(r *ipc.Response, now time.Duration) time.Duration {
-	return min(duration(r, "deadline")-time.Duration(d.offset.Load()), now+duration(r, "ttl")+time.Millisecond)
+	return min(duration(r, "deadline")-d.offset, now+duration(r, "ttl")+time.Millisecond)
 }
 
 // clockTolerance is how much one clock may seem to differ: the daemon reads it up to 50 µs late. A
@@ -32,5 +31,5 @@ func (d *daemonClock) note(r *ipc.Response, sent, read time.Duration) {
 	if daemons == 0 || offset >= -clockTolerance && daemons <= read+clockTolerance {
 		offset = 0
 	}
-	d.offset.Store(int64(offset))
+	d.offset = offset
 }

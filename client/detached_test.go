@@ -10,7 +10,7 @@ import (
 // If there are more leases than permits for RESUME, all are resumed as permits become free.
 func TestAllLeasesAreResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const leases = 2*maxResumes + 1
+		const leases = 2*256 + 1
 		c, d := dialScripted(t)
 		for i := range leases {
 			d.lock(c, "job", "abc"+ms(time.Duration(i)*time.Millisecond))

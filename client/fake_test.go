@@ -45,7 +45,7 @@ func dialScripted(t testing.TB, opts ...DialOption) (*Client, *scripted) {
 func newScripted(t testing.TB) (*Client, *scripted) {
 	d := &scripted{t: t, start: time.Now(), dials: make(chan net.Conn, 100)}
 	c := newClient(d.dial, d.boottime)
-	c.idPrefix = "t."
+	c.core.idPrefix = "t."
 	return c, d
 }
 

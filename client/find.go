@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"os"
 	"slices"
@@ -35,52 +34,20 @@ func (c *Client) LeaseByID(ctx context.Context, id string, names ...string) (*Le
 	})
 }
 
-// find asks for a lease that was granted to another connection. It returns a lease of this Client
-// unchanged.
-func (c *Client) find(ctx context.Context, names []string, which func(*call)) (l *Lease, err error) {
+// find asks for a lease that was granted to another connection.
+func (c *Client) find(ctx context.Context, names []string, which func(*call)) (*Lease, error) {
 	if err := checkNames(ipc.VerbCheck, names); err != nil {
 		return nil, err
 	}
-	cl, err := c.begin(ctx, ipc.VerbCheck, strings.Join(names, ","))
-	if err != nil {
-		return nil, err
+	cl := newCall(ipc.VerbCheck, strings.Join(names, ","))
+	cl.req.Names = slices.Clone(names)
+	cl.lease = &Lease{c: c, name: cl.lockName, base: ctx, hold: HoldPID, isFound: true, lateCheck: defaultLateCheck}
+	if len(names) > 1 {
+		cl.lease.names = cl.req.Names
 	}
-	cl.req.Names = append(cl.req.Names, names...)
 	which(cl)
-	failed := c.finish(ctx, cl, func(cl *call) { l, err = c.leaseFromCheck(ctx, cl) })
-	return l, cmp.Or(failed, err)
-}
-
-// leaseFromCheck makes a lease of the answer to CHECK.
-func (c *Client) leaseFromCheck(ctx context.Context, cl *call) (*Lease, error) {
-	id := leaseOf(&cl.reply)
-	if id == "" {
-		return nil, invalidError(op(ipc.VerbCheck), cl.lockName, ipc.CodeInternal, errFields.Error())
-	}
-	if own := c.leaseByID(id, nil); own != nil {
-		own.extendDeadline(&cl.reply, 0) // Lock may not have returned yet
-		own.endIfDue()
-		if err := own.endedError(ipc.VerbCheck); err != nil {
-			return nil, err
-		}
-		return own, nil
-	}
-	l := &Lease{c: c, name: cl.lockName, id: id, base: ctx, hold: HoldPID, isTakenElsewhere: true, lateCheck: defaultLateCheck}
-	l.setGrant(&cl.reply)
-	if len(cl.req.Names) > 1 {
-		l.names = slices.Clone(cl.req.Names)
-	}
-	if err := l.start(&cl.reply, &cl.req.Options); err != nil {
+	if err := c.do(ctx, cl); err != nil {
 		return nil, err
 	}
-	own := c.leaseByID(id, l) // only now, because another goroutine that finds it needs all its fields
-	switch {
-	case own != l:
-		l.end(ErrUnlocked, false) // nobody uses it
-	case l.endedError(ipc.VerbCheck) != nil: // its timer has ended it
-		c.forget(l)
-	case c.closed(): // Close may have run before it was added
-		l.endWithoutUnlock(lostError(l.name, "", ErrClosed))
-	}
-	return own, nil
+	return cl.lease, nil
 }

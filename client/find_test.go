@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,19 +66,18 @@ func TestLeaseIsFoundByManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := dialScripted(t)
 		find := func() (*Lease, error) {
-			cl, err := c.begin(t.Context(), ipc.VerbCheck, "a")
-			if err != nil {
+			cl := findCall(t, c, "a")
+			var r ipc.Response
+			if err := ipc.ParseResponse([]byte(grant("1", "a", "abc", 0, ttl)), &r); err != nil {
 				return nil, err
 			}
-			defer c.calls.release(cl)
-			if err := ipc.ParseResponse([]byte(grant("1", "a", "abc", 0, ttl)), &cl.reply); err != nil {
-				return nil, err
-			}
-			l, err := c.leaseFromCheck(t.Context(), cl)
-			if err == nil && (l.Fence() != 77 || l.Validity() == 0) {
+			c.enter()
+			err := c.core.found(cl, &r)
+			c.exit()
+			if l := cl.lease; err == nil && (l.Fence() != 77 || l.Validity() == 0) {
 				err = fmt.Errorf("found one with the fencing token %d, valid for %v", l.Fence(), l.Validity())
 			}
-			return l, err
+			return cl.lease, err
 		}
 		for range rounds {
 			begin := make(chan struct{})
@@ -95,7 +95,7 @@ func TestLeaseIsFoundByManyAtOnce(t *testing.T) {
 					t.Fatal("one lease is two")
 				}
 			}
-			first.endWithoutUnlock(ErrClosed)
+			c.apply(first, wasLost, ErrClosed)
 		}
 		nothingLeft(t, c)
 	})
@@ -112,9 +112,9 @@ func TestOtherLeaseOfOneIDIsKept(t *testing.T) {
 			return found.must(t)
 		}
 		before := find()
-		before.endWithoutUnlock(ErrClosed)
+		c.apply(before, wasLost, ErrClosed)
 		now := find()
-		c.forget(before)
+		want(t, "unlock of the lost one", before.Unlock(t.Context()), ErrClosed)
 		d.say("LOST lock=a lease=abc reason=forced : taken")
 		synctest.Wait()
 		want(t, "cause", endCause(now.Context()), ErrLost)
@@ -122,19 +122,39 @@ func TestOtherLeaseOfOneIDIsKept(t *testing.T) {
 	})
 }
 
+// findCall returns a CHECK for a lease with that name.
+func findCall(t *testing.T, c *Client, name string) *call {
+	cl := newCall(ipc.VerbCheck, name)
+	cl.req.Names = []string{name}
+	cl.lease = &Lease{c: c, name: name, hold: HoldPID, isFound: true, base: t.Context()}
+	return cl
+}
+
+// lockCall returns a LOCK for that name. Its test passes it to Client.do, and later to core.taken, as Lock
+// does.
+func lockCall(t *testing.T, c *Client, hold Hold, names ...string) *call {
+	cl := newCall(ipc.VerbLock, strings.Join(names, ","))
+	cl.req.Names = names
+	cl.lease = &Lease{c: c, name: cl.lockName, hold: hold, base: t.Context()}
+	if len(names) > 1 {
+		cl.lease.names = names
+	}
+	return cl
+}
+
 // If a lease is found as the Client is closed, it has ended.
 func TestFoundWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := dialScripted(t)
-		cl, err := c.begin(t.Context(), ipc.VerbCheck, "a")
-		want(t, "begin", err, nil)
-		want(t, "answer", ipc.ParseResponse([]byte(grant("1", "a", "abc", 0, ttl)), &cl.reply), nil)
-		c.Close() // the answer has arrived, but found has not run yet
-		l, err := c.leaseFromCheck(t.Context(), cl)
-		want(t, "found", err, nil)
+		c, d := dialScripted(t)
+		found := async(func() (*Lease, error) { return c.LeaseOf(t.Context(), 7, "a") })
+		tag := d.expectTagged("CHECK a pid=7")
+		c.stop() // a step of Close
+		d.say(grant(tag[1:], "a", "abc", 0, ttl))
+		l := found.must(t)
+		c.Close()
 		want(t, "cause", endCause(l.Context()), ErrClosed)
 		want(t, "cause", endCause(l.Context()), ErrLost)
-		if n := len(c.allLeases()); n > 0 {
+		if n := c.leaseCount(); n > 0 {
 			t.Errorf("%d leases are left", n)
 		}
 	})
@@ -144,11 +164,9 @@ func TestFoundWhileClosing(t *testing.T) {
 func TestOwnLeaseIsFoundBeforeLockReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
-		cl, err := c.begin(t.Context(), ipc.VerbLock, "job")
-		want(t, "begin", err, nil)
-		l := &Lease{c: c, name: "job", base: t.Context()}
-		cl.lease, cl.req.Names = l, append(cl.req.Names, "job")
-		asked := async(func() (int, error) { return 0, c.roundTrip(t.Context(), cl) })
+		cl := lockCall(t, c, HoldConn, "job")
+		l := cl.lease
+		asked := async(func() (int, error) { return 0, c.do(t.Context(), cl) })
 		d.expect("@0 LOCK job")
 		d.say(grant("0", "job", "abc", 0, ttl) + " slot=3")
 		asked.must(t)
@@ -166,23 +184,18 @@ func TestOwnLeaseEndsBeforeLockReturns(t *testing.T) {
 	for _, hold := range []Hold{HoldConn, HoldPID} {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)
-			cl, err := c.begin(t.Context(), ipc.VerbLock, "job")
-			want(t, "begin", err, nil)
-			l := &Lease{c: c, name: "job", base: t.Context(), hold: hold}
-			cl.lease, cl.req.Names = l, append(cl.req.Names, "job")
-			asked := async(func() (int, error) { return 0, c.roundTrip(t.Context(), cl) })
+			cl := lockCall(t, c, hold, "job")
+			asked := async(func() (int, error) { return 0, c.do(t.Context(), cl) })
 			d.expect("@0 LOCK job")
 			d.say(grant("0", "job", "abc", 0, ttl))
 			asked.must(t)
-			check, err := c.begin(t.Context(), ipc.VerbCheck, "job")
-			want(t, "begin", err, nil)
-			want(t, "answer", ipc.ParseResponse([]byte(grant("1", "job", "abc", 0, ttl)), &check.reply), nil)
-			time.Sleep(ttl - ttl/5) // both answers have arrived, but neither goroutine has run
-			_, err = c.leaseFromCheck(t.Context(), check)
-			want(t, "find", err, ErrLost)
-			want(t, "Lock", l.start(&cl.reply, &cl.req.Options), ErrLost)
-			c.calls.release(check)
-			c.calls.release(cl)
+			var r ipc.Response
+			want(t, "answer", ipc.ParseResponse([]byte(grant("1", "job", "abc", 0, ttl)), &r), nil)
+			d.slept.Store(int64(ttl - ttl/5)) // both answers have arrived, but neither goroutine has run
+			c.enter()
+			want(t, "find", c.core.found(findCall(t, c, "job"), &r), ErrLost)
+			want(t, "Lock", c.core.taken(cl.lease), ErrLost)
+			c.exit()
 			d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
 			synctest.Wait()
 			nothingLeft(t, c)
@@ -300,7 +313,7 @@ func TestFoundLeaseIsNotUnlocked(t *testing.T) {
 		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 		d.say(d.expectTagged("PING") + " OK") // no UNLOCK was sent before
 		pinged.must(t)
-		if n := len(c.allLeases()); n > 0 {
+		if n := c.leaseCount(); n > 0 {
 			t.Errorf("%d leases are left", n)
 		}
 	})

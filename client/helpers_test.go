@@ -72,19 +72,58 @@ func endCause(ctx context.Context) error {
 // nothingLeft checks that the client knows no lease and no request in flight.
 func nothingLeft(t testing.TB, c *Client) {
 	t.Helper()
-	if n := len(c.allLeases()); n > 0 {
-		t.Errorf("%d leases are left", n)
-	}
-	if n, m, o := len(c.calls.lockPermits), len(c.calls.resumePermits), len(c.calls.otherPermits); n+m+o > 0 {
-		t.Errorf("%d locks, %d RESUMEs and %d other requests are left in flight", n, m, o)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for n, cl := range c.calls.calls {
-		if cl != nil && cl.tag == c.calls.tags[n] && cl.state != stateIdle {
-			t.Errorf("request %s is left in state %d", cl.tag, cl.state)
+	if n := len(c.core.leases); n > 0 {
+		t.Errorf("%d leases are left", n)
+	}
+	if c.core.busy != [roomCount]int{} {
+		t.Errorf("%v locks, RESUMEs and other requests are left in flight", c.core.busy)
+	}
+	for cl := range c.core.flight.calls() {
+		t.Errorf("request %s %s is left in state %d", cl.op(), cl.lockName, cl.state)
+	}
+	for room, queue := range c.core.queues {
+		if len(queue) > 0 {
+			t.Errorf("%d requests are left in queue %d", len(queue), room)
 		}
 	}
+}
+
+// leaseCount returns how many leases the client knows.
+func (c *Client) leaseCount() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.core.leases)
+}
+
+// busy returns how many requests of a kind are in flight.
+func (c *Client) busy(which room) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.core.busy[which]
+}
+
+// occupy takes room as if n more requests were in flight. A negative n makes room, for requests that wait
+// for it as well.
+func (c *Client) occupy(which room, n int) {
+	c.enter()
+	defer c.exit()
+	if c.core.busy[which] += n; n < 0 {
+		c.core.startNext(which)
+	}
+}
+
+// apply lets something happen to a lease.
+func (c *Client) apply(l *Lease, event leaseEvent, cause error) {
+	c.enter()
+	defer c.exit()
+	c.core.apply(l, event, cause)
+}
+
+// failWrites lets all writes fail from now on, as the kernel does.
+func (c *Client) failWrites(err error) {
+	c.writeFailed(c.current(), err)
 }
 
 // current returns the connection that is in use, or nil.

@@ -25,16 +25,6 @@ const (
 	HoldPID
 )
 
-// releaseState says what is left to be released of a lease.
-type releaseState int
-
-const (
-	releaseNone       releaseState = iota // nothing before Unlock: it is held, or the daemon has ended it
-	releaseOnUnlock                       // it was revoked (FORCE); the daemon keeps its other names until the holder has stopped
-	releaseAtDeadline                     // it was lost here, but the daemon may keep it
-	releaseSent                           // UNLOCK was sent, or is not needed
-)
-
 // unlockTimeout bounds the Unlock of Do. It also bounds an Unlock whose context has no deadline and
 // has just ended with the lease.
 const unlockTimeout = 5 * time.Second
@@ -42,36 +32,32 @@ const unlockTimeout = 5 * time.Second
 // Lease is a lock that is held. It ends by Unlock, by loss, or with the connection or process that
 // holds it (see WithHold). It is safe for concurrent use.
 type Lease struct {
-	c                *Client
-	name             string
-	names            []string // nil: only name
-	id               string
-	owner            string // owner= of the request; empty: the process is the owner
-	fence            uint64
-	slot             int
-	hold             Hold
-	hasOwnGuard      bool          // WithGuard was used, so the ttl does not set the guard
-	lateCheck        time.Duration // see WithLateCheck
-	isTakenElsewhere bool          // another connection took it, so only Unlock releases it
+	c           *Client
+	name        string
+	names       []string // nil: only name
+	id          string
+	owner       string // owner= of the request; empty: the process is the owner
+	fence       uint64
+	slot        int
+	hold        Hold
+	hasOwnGuard bool          // WithGuard was used, so the ttl does not set the guard
+	lateCheck   time.Duration // see WithLateCheck
+	isFound     bool          // another connection took it, so only Unlock releases it
 
 	// Client.mu guards the fields below.
-	detached        bool          // its connection has ended, and no other one has resumed it
+	state           leaseState
+	isTaken         bool          // its caller has got it
+	cause           error         // why it ended: ErrUnlocked or a loss; nil while it is held
 	deadline        time.Duration // on the client's clock; never moves back
 	guard           time.Duration // how long before the deadline the context ends
-	daemonGuard     time.Duration // the guard that the daemon reported; 0: none
 	ttl             time.Duration // as requested; 0: the daemon's default
 	longestValidity time.Duration // the longest that an answer gave since the ttl was requested
 	maxHoldEnd      time.Duration // a deadline from here on is caused by WithMax; 0: no bound
 	lateUntil       time.Duration // until then, a process that was stopped waits for the daemon's answer; 0: it does not
 	lateBy          time.Duration // how late the timer was then
-	cause           error         // why it ended: ErrUnlocked or a loss; nil while it is held
-	timer           *time.Timer
-	tickDue         time.Duration   // when it should fire
+	timer           timer
 	checking        bool            // a CHECK of the timer is under way
-	maybeKept       bool            // RESUME was refused, but the daemon may keep it for the connection
-	release         releaseState    // what is left to be released
 	unlockMaybeDone bool            // an UNLOCK failed, but the daemon may have executed it
-	releasing       bool            // an UNLOCK of it in the background is in progress: see Client.Close
 	base            context.Context // the context whose values ctx has
 	ctx             context.Context // nil until it is needed
 	outer           *Lease          // with whose context ctx ends, or nil
@@ -198,7 +184,14 @@ func WithReleaseWait(wait time.Duration) UnlockOption {
 // (such as ErrLimit), and without a daemon (ErrUnavailable), Unlock can be called again.
 func (l *Lease) Unlock(ctx context.Context, opts ...UnlockOption) error {
 	alive := ctx.Err() == nil
-	if err := l.beginUnlock(); err != nil {
+	cl := newCallAbout(l, ipc.VerbUnlock)
+	for _, opt := range opts {
+		opt(&cl.req)
+	}
+	l.c.enter()
+	err := l.c.core.release(cl)
+	l.c.exit()
+	if err != nil {
 		return err
 	}
 	if alive && context.Cause(ctx) == ErrUnlocked {
@@ -211,19 +204,7 @@ func (l *Lease) Unlock(ctx context.Context, opts ...UnlockOption) error {
 		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		defer cancel()
 	}
-	cl, err := l.begin(ctx, ipc.VerbUnlock)
-	if err != nil {
-		l.c.spawn(l.postUnlock)
-		return err
-	}
-	for _, opt := range opts {
-		opt(&cl.req)
-	}
-	if err := l.c.roundTrip(ctx, cl); err != nil {
-		return err
-	}
-	defer l.c.calls.release(cl)
-	return l.unlocked(cl, &cl.reply)
+	return l.c.await(ctx, cl)
 }
 
 // Check asks the daemon whether the lease is still held, and updates the deadline. The error
@@ -270,39 +251,27 @@ func (l *Lease) Beat(ctx context.Context) error {
 
 // ask sends a request about the lease, with the options that set adds; set may be nil.
 func (l *Lease) ask(ctx context.Context, verb ipc.Verb, set func(*ipc.Request)) error {
-	if err := l.endedError(verb); err != nil {
-		return err
-	}
-	cl, err := l.begin(ctx, verb)
+	l.c.mu.Lock()
+	err := l.endedError(verb)
+	l.c.mu.Unlock()
 	if err != nil {
 		return err
 	}
+	cl := newCallAbout(l, verb)
 	if set != nil {
 		set(&cl.req)
 	}
-	if err := l.c.roundTrip(ctx, cl); err != nil {
-		return err
-	}
-	defer l.c.calls.release(cl)
-	return l.handleReply(cl, &cl.reply)
+	return l.c.do(ctx, cl)
 }
 
-// begin returns a call about the lease.
-func (l *Lease) begin(ctx context.Context, verb ipc.Verb) (*call, error) {
-	cl, err := l.c.begin(ctx, verb, l.name)
-	if err != nil {
-		return nil, err
-	}
-	cl.setLease(l)
-	return cl, nil
-}
-
-// endedError returns nil, or the error of a request about a lease that has ended.
+// endedError returns nil, or the error of a request about a lease that has ended. The caller holds
+// Client.mu.
 func (l *Lease) endedError(verb ipc.Verb) error {
-	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
 	if l.cause == ErrUnlocked {
 		return notHeldError(verb, l.name)
 	}
 	return l.cause
 }
+
+// contextEnd returns when the lease's context ends unless the deadline moves. The caller holds Client.mu.
+func (l *Lease) contextEnd() time.Duration { return l.deadline - l.guard }

@@ -222,6 +222,7 @@ func TestOtherClock(t *testing.T) {
 			base := 200 * time.Hour
 			daemons := func() time.Duration { return base + d.boottime() }
 			c.clock = func() time.Duration { return daemons() + ahead }
+			c.eventTime = c.clock
 			opened := async(func() (int, error) { return 0, c.open(t.Context()) })
 			d.accept()
 			d.expect("@0 HELLO 1")
@@ -420,7 +421,6 @@ func TestCheckOfExtendedLease(t *testing.T) {
 			func() { l.Deadline() },
 			func() { l.Validity() },
 			func() { l.Guard() },
-			func() { _ = l.endedError(ipc.VerbCheck) },
 		} {
 			looking.Go(func() { // nothing but look itself synchronizes with the answers
 				for d.elapsed() < end+2*time.Second {
@@ -480,28 +480,23 @@ func TestNoPermitForChecksAndUnlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
-		taken := make([]*call, maxOthers)
-		for i := range taken {
-			taken[i] = c.calls.tryAcquire(ipc.VerbPing)
-		}
+		c.occupy(roomOther, maxInFlight[roomOther])
 		time.Sleep(5 * time.Second) // after the first CHECK was due
-		c.calls.release(taken[0])
+		c.occupy(roomOther, -1)
 		tag := d.expectTagged("CHECK lease=abc")
 		d.at("the second CHECK", 6*time.Second)
 		d.say(grant(tag[1:], "job", "abc", 6*time.Second, ttl))
 		synctest.Wait()
-		taken[0] = c.calls.tryAcquire(ipc.VerbPing)
+		c.occupy(roomOther, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		want(t, "check", l.Check(ctx), context.DeadlineExceeded)
 		d.at("the end of the check", 7*time.Second)
 		want(t, "unlock", l.Unlock(ctx), context.DeadlineExceeded)
-		c.calls.release(taken[0])
+		c.occupy(roomOther, -1)
 		d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
 		synctest.Wait()
-		for _, cl := range taken[1:] {
-			c.calls.release(cl)
-		}
+		c.occupy(roomOther, 1-maxInFlight[roomOther])
 		nothingLeft(t, c)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -19,25 +20,52 @@ import (
 // readBuffer holds many replies, and is longer than the longest line.
 const readBuffer = 4 * ipc.MaxLine
 
-// errProtocol means that the other side sent something that is not this protocol.
-var errProtocol = errors.New("it does not speak the protocol")
+// maxSpare is the largest buffer that is kept for the next write.
+const maxSpare = 64 << 10
 
-// link is one connection of a Client. One goroutine reads it, and owns bye and hangUpReason.
+// link is one connection of a Client, whose peer has answered HELLO. One goroutine reads it.
 type link struct {
-	c    *Client
 	conn net.Conn
 	in   *bufio.Reader
-	out  *sender
-	ctx  context.Context // ends with the connection
-	end  context.CancelFunc
+	raw  syscall.RawConn // writes without blocking; nil if conn is no socket
 
-	bye          bool   // the daemon said BYE
-	hangUpReason *Error // the reason with which the daemon closed a new connection
+	clock   daemonClock
+	saidBye bool   // the daemon said BYE before it answered HELLO
+	refused *Error // why it closes the connection instead
+	number  int    // core.link while it is in use
+
+	// Client.mu guards the fields below.
+	writing bool   // a goroutine writes, and will write what the core adds too
+	spare   []byte // the buffer of the last write
+
+	// The goroutine that writes owns the fields below. tryOnce is l.write, kept so that a write
+	// allocates nothing.
+	tryOnce  func(fd uintptr) bool
+	chunk    []byte
+	n        int
+	writeErr error
+}
+
+func newLink(conn net.Conn) *link {
+	l := &link{conn: conn, in: bufio.NewReaderSize(newInput(conn), readBuffer)}
+	if socket, ok := conn.(syscall.Conn); ok {
+		l.raw, _ = socket.SyscallConn() // an error leaves it nil, which is slower
+	}
+	l.tryOnce = l.write
+	return l
 }
 
 // errRestarted means that a restart kept the connection, and may have lost the answer to HELLO. The
 // client then makes another connection, because the daemon could answer a second HELLO twice.
 var errRestarted = errors.New("it was restarted meanwhile")
+
+const (
+	// minPause and maxPause bound the time between two attempts to connect.
+	minPause = 10 * time.Millisecond
+	maxPause = time.Second
+	// attemptTimeout bounds one attempt: a daemon that hangs does not answer.
+	attemptTimeout = 5 * time.Second
+)
 
 // maxFirstTry bounds the pause between two attempts of Dial to less than maxPause.
 const maxFirstTry = 5
@@ -60,6 +88,23 @@ func (c *Client) firstLink(ctx context.Context) (*link, error) {
 		if !waits || !pause(waiting, min(try, maxFirstTry)) {
 			return nil, errors.Join(err, ctx.Err())
 		}
+	}
+}
+
+// pause waits before every attempt but the first. The time is random, because many clients lose
+// their connections at the same time. It returns false if ctx is done.
+func pause(ctx context.Context, try int) bool {
+	if try == 0 {
+		return ctx.Err() == nil
+	}
+	most := min(minPause<<min(try-1, 10), maxPause)
+	timer := time.NewTimer(most/2 + rand.N(most/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -86,12 +131,10 @@ func (c *Client) newLink(ctx context.Context) (*link, error) {
 		if err != nil {
 			return nil, err
 		}
-		l := &link{c: c, conn: conn, in: bufio.NewReaderSize(newInput(conn), readBuffer), out: newSender(conn, c.spawn, &c.mu)}
-		l.ctx, l.end = context.WithCancel(c.ctx)
-		if err = l.greet(ctx); err == nil {
+		l := newLink(conn)
+		if err = c.greet(ctx, l); err == nil {
 			return l, nil
 		}
-		l.end()
 		l.hangUp()
 		if !errors.Is(err, errRestarted) || ctx.Err() != nil {
 			return nil, fmt.Errorf("dial %s: %w", c.path, err)
@@ -143,25 +186,23 @@ func systemError(err error) error {
 }
 
 // greet sends HELLO, and waits for the answer until ctx is done.
-func (l *link) greet(ctx context.Context) error {
+func (c *Client) greet(ctx context.Context, l *link) error {
 	stop := context.AfterFunc(ctx, func() { l.conn.SetDeadline(time.Unix(1, 0)) })
-	err := l.hello()
+	err := l.hello(c.clock)
 	if !stop() {
 		return contextError(op(ipc.VerbHello), "", ctx) // the deadline of the connection is in the past, or will be
 	}
-	if _, refused := errors.AsType[*Error](err); refused {
+	if _, refused := errors.AsType[*Error](err); refused || err == nil {
 		return err
-	} else if err != nil {
-		return l.endError(err)
 	}
-	return nil
+	return endError(err, c.ctx.Err() != nil, l.saidBye, l.refused)
 }
 
 // hello sends HELLO and reads up to the answer. HELLO is the first request, so its answer is the
 // only one with a tag.
-func (l *link) hello() error {
+func (l *link) hello(clock func() time.Duration) error {
 	req := ipc.Request{Tag: "0", Verb: ipc.VerbHello, Words: []string{protocolVersion}}
-	sent := l.c.clock()
+	sent := clock()
 	_, failed := l.conn.Write(req.AppendTo(nil))
 	for {
 		var r ipc.Response
@@ -174,15 +215,15 @@ func (l *link) hello() error {
 		case r.Kind == ipc.KindEvent && r.Event == ipc.EventBack:
 			return errRestarted
 		case r.Kind == ipc.KindEvent:
-			l.bye = l.bye || r.Event == ipc.EventBye
+			l.saidBye = l.saidBye || r.Event == ipc.EventBye
 		case r.Kind == ipc.KindErr && r.Tag == "":
-			l.hangUpReason = refusalError("connection", "", &r)
+			l.refused = refusalError("connection", "", &r)
 		case r.Tag != req.Tag:
 			return fmt.Errorf("%w: %w", errProtocol, errNoCall)
 		case r.Kind == ipc.KindErr:
 			return refusalError(op(req.Verb), "", &r)
 		case r.Kind == ipc.KindOK:
-			l.c.daemonClock.note(&r, sent, l.c.clock())
+			l.clock.note(&r, sent, clock())
 			return nil
 		}
 	}
@@ -202,41 +243,110 @@ func (l *link) readLine(r *ipc.Response) error {
 	return nil
 }
 
-// readLines reads until an error, and returns it.
-func (l *link) readLines() error {
+// read passes each line to the core until an error, and returns it.
+func (c *Client) read(l *link) error {
 	var r ipc.Response
 	for {
 		if err := l.readLine(&r); err != nil {
 			return err
 		}
-		if err := l.handleLine(&r); err != nil {
+		c.enter()
+		err := net.ErrClosed
+		if c.link == l {
+			err = c.core.line(&r)
+		}
+		c.exit()
+		if err != nil {
 			return fmt.Errorf("%w: %w: tag %.20q", errProtocol, err, r.Tag)
 		}
 	}
 }
 
-// endError returns why the connection has ended.
-func (l *link) endError(err error) error {
-	switch {
-	case l.c.closed():
-		return ErrClosed
-	case l.hangUpReason != nil:
-		return fmt.Errorf("%w: it closed the connection: %w", ErrUnavailable, l.hangUpReason)
-	case l.bye:
-		return fmt.Errorf("%w: it said BYE", ErrShutdown)
-	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: it closed the connection (stopped or killed?)", ErrUnavailable)
+// flush writes until nothing is left or the socket is full. So the requests of many goroutines are
+// combined into few writes: the first goroutine writes for all. No goroutine blocks in a write: if the
+// socket is full, because the daemon is slow or hangs, a separate goroutine writes the rest. Closing the
+// connection ends it.
+func (c *Client) flush(l *link) {
+	for chunk := c.takeOut(l); chunk != nil; chunk = c.takeOut(l) {
+		n, err := l.tryWrite(chunk)
+		if err != nil {
+			c.writeFailed(l, err)
+		} else if n < len(chunk) {
+			c.spawn(func() { c.finish(l, chunk[n:]) })
+			return
+		}
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// noteDaemonStopping is called when the daemon says that it stops and will close the connection. It
-// bounds the wait for that.
-func (l *link) noteDaemonStopping() {
-	if !l.bye {
-		l.bye = true
-		l.conn.SetReadDeadline(time.Now().Add(byeTimeout)) // fails only if the connection is already closed
+// finish writes the rest that the socket did not take at once, however long that takes, and then what
+// the core has added.
+func (c *Client) finish(l *link, chunk []byte) {
+	for ; chunk != nil; chunk = c.takeOut(l) {
+		if _, err := l.conn.Write(chunk); err != nil {
+			c.writeFailed(l, err)
+		}
 	}
+}
+
+// takeOut returns what is to be written. It returns nil and ends writing if nothing is.
+func (c *Client) takeOut(l *link) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	chunk := c.core.out
+	if c.link != l || len(chunk) == 0 {
+		l.writing = false
+		return nil
+	}
+	c.core.out, l.spare = l.spare[:0], nil
+	if cap(chunk) <= maxSpare {
+		l.spare = chunk // used again only after this one is written
+	}
+	return chunk
+}
+
+func (c *Client) writeFailed(l *link, err error) {
+	c.enter()
+	c.core.writeFailed(l.number, err)
+	c.exit()
+}
+
+// spawn runs f on a goroutine that Close waits for. f must return when the connection ends. Once run has
+// ended, spawn does nothing.
+func (c *Client) spawn(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.hasEnded {
+		c.background.Go(f) // run is still counted, so the counter does not rise from zero while Close waits
+	}
+}
+
+// tryWrite writes what the socket takes without blocking.
+func (l *link) tryWrite(chunk []byte) (int, error) {
+	if l.raw == nil {
+		return 0, nil
+	}
+	l.chunk, l.n, l.writeErr = chunk, 0, nil
+	if err := l.raw.Write(l.tryOnce); err != nil {
+		return 0, err
+	}
+	return l.n, l.writeErr
+}
+
+// write returns true, which ends the wait for the socket: the caller handles the rest.
+func (l *link) write(fd uintptr) bool {
+	for l.n < len(l.chunk) {
+		n, err := ipc.RawWrite(fd, l.chunk[l.n:])
+		switch {
+		case err == nil:
+			l.n += n
+		case errors.Is(err, syscall.EAGAIN):
+			return true
+		case !errors.Is(err, syscall.EINTR):
+			l.writeErr = err
+			return true
+		}
+	}
+	return true
 }
 
 // hangUp shuts the connection down, also for processes that have inherited it, so that the daemon

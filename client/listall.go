@@ -99,24 +99,21 @@ func (c *Client) listPage(ctx context.Context, from string) (page LockPage, next
 }
 
 func (c *Client) askPage(ctx context.Context, from string) (page LockPage, next string, err error) {
-	cl, err := c.begin(ctx, ipc.VerbList, "")
-	if err != nil {
-		return page, "", err
-	}
+	cl := newCall(ipc.VerbList, "")
 	cl.req.All = true
 	cl.req.Set |= ipc.OptAll
 	if from != "" {
 		cl.req.From = from
 		cl.req.Set |= ipc.OptFrom
 	}
-	err = c.finish(ctx, cl, func(cl *call) {
-		for i := range cl.lines {
-			page.add(&cl.lines[i])
-		}
-		page.Walked, page.Walks = int(number(&cl.reply, "walked")), int(number(&cl.reply, "walks"))
-		next = text(&cl.reply, "next")
-	})
-	return page, next, err
+	if err := c.do(ctx, cl); err != nil {
+		return page, "", err
+	}
+	for i := range cl.lines {
+		page.add(&cl.lines[i])
+	}
+	page.Walked, page.Walks = int(number(&cl.reply, "walked")), int(number(&cl.reply, "walks"))
+	return page, text(&cl.reply, "next"), nil
 }
 
 // add adds a line of the answer. Lines about the same lock follow each other.

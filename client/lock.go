@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -106,43 +105,34 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 	if ctx.Err() != nil {
 		return nil, contextError(op(verb), l.name, ctx)
 	}
-	cl, err := c.begin(ctx, verb, l.name)
-	if err != nil {
-		return nil, err
-	}
-	cl.lease, cl.req.Names = l, append(cl.req.Names, names...)
+	cl := newCall(verb, l.name)
+	cl.lease, cl.req.Names = l, slices.Clone(names)
 	if err := cl.applyOptions(opts); err != nil {
-		c.calls.release(cl)
 		return nil, err
 	}
 	if err := cl.checkNested(ctx); err != nil {
-		c.calls.release(cl)
 		return nil, err
 	}
 	bounded := cl.limitWait(ctx)
-	c.setIdentity(cl)
-	switch passed := time.Since(c.createdAt); {
-	case cl.req.Verb == ipc.VerbTry:
-	case !cl.req.Has(ipc.OptWait), cl.req.Wait > math.MaxInt64-passed:
-		cl.waitUntil = waitForever
-	default:
-		cl.waitUntil = int64(passed + cl.req.Wait)
-	}
-	if err := c.roundTrip(ctx, cl); err != nil {
-		if bounded && isDeadlineNear(ctx) && ctx.Err() == nil {
+	l.hasOwnGuard, l.guard, l.ttl = cl.req.Has(ipc.OptGuard), cl.req.Guard, cl.req.TTL
+	c.enter()
+	c.core.setIdentity(cl)
+	c.core.begin(cl)
+	c.exit()
+	err := c.await(ctx, cl)
+	if err == nil {
+		c.enter()
+		err = c.core.taken(l)
+		c.exit()
+	} else if bounded && isDeadlineNear(ctx) {
+		switch refused, ok := err.(*Error); {
+		case ok && refused.Code != string(ipc.CodeLost):
+			refused.Err = context.DeadlineExceeded
+		case !ok && ctx.Err() == nil:
 			err = fmt.Errorf("%w (%w)", err, context.DeadlineExceeded)
 		}
-		return nil, err
 	}
-	defer c.calls.release(cl)
-	if cl.reply.Kind == ipc.KindErr {
-		err := cl.replyError()
-		if bounded && isDeadlineNear(ctx) {
-			err.Err = context.DeadlineExceeded
-		}
-		return nil, err
-	}
-	if err := l.start(&cl.reply, &cl.req.Options); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -171,9 +161,10 @@ func (cl *call) checkNested(ctx context.Context) error {
 
 // setIdentity gives the lock an owner of its own, so that all locks of this Client exclude each
 // other, and an ID, so that it can be sent more than once. With HoldPID the process is the owner.
-func (c *Client) setIdentity(cl *call) {
+func (c *core) setIdentity(cl *call) {
+	c.owners++
 	var room [32]byte
-	cl.req.ID = string(strconv.AppendUint(append(room[:0], c.idPrefix...), c.owners.Add(1), 36))
+	cl.req.ID = string(strconv.AppendUint(append(room[:0], c.idPrefix...), c.owners, 36))
 	cl.req.Set |= ipc.OptID
 	if cl.lease.hold != HoldPID {
 		cl.req.Owner = cl.req.ID[len(c.idPrefix):]

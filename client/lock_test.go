@@ -131,16 +131,15 @@ func TestRestOfForcedLeaseIsUnlockedOnArrival(t *testing.T) {
 func TestRestOfForcedLeaseIsUnlockedBeforeGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
-		var r ipc.Response
-		if err := ipc.ParseResponse([]byte(grant("0", "a,b", "abc", 0, ttl)+" reason=forced"), &r); err != nil {
-			t.Fatal(err)
-		}
-		l := &Lease{c: c, name: "a,b", names: []string{"a", "b"}, base: t.Context()}
-		l.id = leaseOf(&r)
-		l.setGrant(&r)
-		c.leaseByID(l.id, l)
-		l.endByDaemon(&r, lostByEvent(l.name, &r))
-		want(t, "the lease", l.start(&r, &ipc.Options{}), ErrLost)
+		cl := lockCall(t, c, HoldConn, "a", "b")
+		asked := async(func() (int, error) { return 0, c.do(t.Context(), cl) })
+		d.expect("@0 LOCK a,b")
+		d.say(grant("0", "a,b", "abc", 0, ttl), "LOST lock=a,b lease=abc reason=forced")
+		asked.must(t)
+		synctest.Wait()
+		c.enter()
+		want(t, "the lease", c.core.taken(cl.lease), ErrLost)
+		c.exit()
 		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LOST lock=a,b reason=forced")
 		synctest.Wait()
 		nothingLeft(t, c)

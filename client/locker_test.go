@@ -72,8 +72,11 @@ func TestLockerUnlockPanicsOnLoss(t *testing.T) {
 		synctest.Wait()
 		d.lockLocker(l, "abc")
 		want(t, "the first Unlock", panicked(l.Unlock), ErrLost)
-		if leases := c.allLeases(); len(leases) != 1 || leases[0].ID() != "abc" || leases[0].Validity() == 0 {
-			t.Fatalf("after it the client holds %v, want the new lease", leases)
+		c.mu.Lock()
+		lease, n := c.core.leases["abc"], len(c.core.leases)
+		c.mu.Unlock()
+		if n != 1 || lease == nil || lease.Validity() == 0 {
+			t.Fatalf("after it the client holds %d leases, and %v, want the new lease", n, lease)
 		}
 		unlocked := async(func() (int, error) { return 0, panicked(l.Unlock) })
 		d.answerUnlock(c)

@@ -264,7 +264,7 @@ func (m *model) mustBecomeEmpty(c *Client) {
 	defer cancel()
 	for {
 		leases, waiters := m.left()
-		empty := leases == 0 && waiters == 0 && len(c.calls.lockPermits) == 0 && len(c.calls.otherPermits) == 0
+		empty := leases == 0 && waiters == 0 && c.busy(roomLock) == 0 && c.busy(roomOther) == 0
 		if err := c.Ping(ctx); err != nil {
 			m.t.Fatalf("%d leases and %d waiters are left with the daemon: %v", leases, waiters, err)
 		}

@@ -41,9 +41,9 @@ func goesOn(t *testing.T, c *Client, d *scripted, l *Lease) {
 	pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 	d.say(d.expectTagged("PING") + " OK")
 	pinged.must(t)
-	if endCause(l.Context()) != nil || l.isDetached() || c.Reconnects() != 0 {
+	if endCause(l.Context()) != nil || l.state.isDetached() || c.Reconnects() != 0 {
 		t.Errorf("the lease: %v, adrift %v, %d reconnects, want the connection to go on",
-			endCause(l.Context()), l.isDetached(), c.Reconnects())
+			endCause(l.Context()), l.state.isDetached(), c.Reconnects())
 	}
 }
 
@@ -229,7 +229,7 @@ func TestSentOnceWaitsForConnection(t *testing.T) {
 // If the connection takes no more requests but has not ended, the request is not sent.
 func TestSentOnceIsNotSent(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
-		c.current().out.stop(errNobody)
+		c.failWrites(errNobody)
 		asked := async(ask)
 		synctest.Wait()
 		d.hangUp()

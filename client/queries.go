@@ -219,3 +219,20 @@ func statusOf(r *ipc.Response) *Status {
 	}
 	return s
 }
+
+// ask sends a request with a name and a word (either may be empty), and waits for the answer. If it
+// is OK, ask passes it to use.
+func (c *Client) ask(ctx context.Context, verb ipc.Verb, name, word string, use func(*call)) error {
+	cl := newCall(verb, name)
+	if name != "" {
+		cl.req.Names = []string{name}
+	}
+	if word != "" {
+		cl.req.Words = []string{word}
+	}
+	err := c.do(ctx, cl)
+	if err == nil {
+		use(cl)
+	}
+	return err
+}

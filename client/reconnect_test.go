@@ -137,7 +137,7 @@ func (c closing) Close() error {
 func TestLeasesEndBeforeTheConnection(t *testing.T) {
 	for what, end := range map[string]func(*Client, *scripted){
 		"garbage":            func(_ *Client, d *scripted) { d.say("ssh") },
-		"a write that fails": func(c *Client, _ *scripted) { c.current().out.writeFailed(syscall.ENOBUFS) },
+		"a write that fails": func(c *Client, _ *scripted) { c.failWrites(syscall.ENOBUFS) },
 		"a read that fails":  func(c *Client, _ *scripted) { c.current().conn.SetReadDeadline(time.Now()) },
 		"garbage after BYE":  func(_ *Client, d *scripted) { d.say("BYE resume=10", "ssh") },
 		"Close":              func(c *Client, _ *scripted) { c.Close() },
@@ -273,7 +273,7 @@ func TestClosedWhileConnecting(t *testing.T) {
 		d.greet()
 		l := made.must(t)
 		c.Close()
-		want(t, "using it", c.useConn(l), context.Canceled)
+		want(t, "using it", c.useLink(l), context.Canceled)
 		if _, err := d.in.ReadByte(); err != io.EOF {
 			t.Errorf("the client sent more (%v), want the end", err)
 		}

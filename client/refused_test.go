@@ -41,7 +41,7 @@ func TestRepeatedShutdownMeansNoDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		tried := async(func() (*Lease, error) { return c.TryLock(t.Context(), "job") })
-		for range maxShutdownRefusals {
+		for range maxShutdowns {
 			d.expect("@0 TRY job owner=1 id=t.1")
 			d.say("@0 ERR SHUTDOWN")
 			d.hangUp()

@@ -49,7 +49,7 @@ func TestTagsOfResendsAreFree(t *testing.T) {
 					pinged.must(t)
 					time.Sleep(maxPause) // no request is repeated
 				}
-				if n := len(c.calls.calls); n > 2 {
+				if n := len(c.core.flight.tags); n > 2 {
 					t.Errorf("%d tags for one request at a time, want 2", n)
 				}
 			})

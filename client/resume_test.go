@@ -4,8 +4,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/redlockd/redlockd/ipc"
 )
 
 // TestResumeIsRefused checks each refusal of a RESUME.
@@ -59,14 +57,14 @@ func TestEndsBeforeItIsResumed(t *testing.T) {
 }
 
 // Calls that wait for a RESUME do not use the permits of RESUME, however many calls there are. This
-// guards callTable.resumePermits.
+// guards roomResume.
 func TestResumeHasPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
 		d.stop()
 		var checks []future[int]
-		for range maxOthers {
+		for range maxInFlight[roomOther] {
 			checks = append(checks, async(func() (int, error) { return 0, l.Check(t.Context()) }))
 		}
 		synctest.Wait()
@@ -213,27 +211,25 @@ func TestRefusedResumeIsRepeatedOnce(t *testing.T) {
 	}
 }
 
-// A lease waits for a permit to RESUME when the connection ends. It is not resumed on that
-// connection, and takes no permit.
+// A lease waits for room to RESUME when the connection ends. It is not resumed on that connection, and the
+// next one resumes it once.
 func TestNoResumeOnAnEndedConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
-		l := d.lock(c, "job", "abc")
-		before := c.current()
-		d.hangUp()
-		d.greet()
+		d.lock(c, "job", "abc")
+		c.occupy(roomResume, maxInFlight[roomResume])
+		for range 2 {
+			d.hangUp()
+			d.greet()
+			pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+			d.say(d.expectTagged("PING") + " OK")
+			pinged.must(t)
+		}
+		c.occupy(roomResume, -maxInFlight[roomResume])
 		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
 		synctest.Wait()
-		l.askResume(before)
-		if n := len(c.calls.resumePermits); n > 0 {
-			t.Errorf("%d RESUMEs are left in flight", n)
-		}
-		for range maxResumes {
-			c.calls.resumePermits <- struct{}{} // this blocks if a permit was taken
-		}
-		l.askResume(before)
-		for range maxResumes {
-			<-c.calls.resumePermits
+		if n := c.busy(roomResume); n > 0 || c.Resumed() != 1 {
+			t.Errorf("%d RESUMEs are left in flight, %d leases resumed, want 0 and 1", n, c.Resumed())
 		}
 		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 		d.say(d.expectTagged("PING") + " OK")
@@ -271,13 +267,9 @@ func TestResumeIsNotAnswered(t *testing.T) {
 func TestResumedBeforeLockReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
-		cl, err := c.begin(t.Context(), ipc.VerbLock, "job")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := &Lease{c: c, name: "job", base: t.Context()}
-		cl.lease, cl.req.Names = l, append(cl.req.Names, "job")
-		asked := async(func() (int, error) { return 0, c.roundTrip(t.Context(), cl) })
+		cl := lockCall(t, c, HoldConn, "job")
+		l := cl.lease
+		asked := async(func() (int, error) { return 0, c.do(t.Context(), cl) })
 		d.expect("@0 LOCK job")
 		d.say(grant("0", "job", "abc", 0, ttl))
 		asked.must(t)
@@ -286,7 +278,10 @@ func TestResumedBeforeLockReturns(t *testing.T) {
 		time.Sleep(time.Second)
 		d.say(grant(d.expectTagged("RESUME job owner= lease=abc")[1:], "job", "abc", time.Second, ttl))
 		synctest.Wait()
-		if err := l.start(&cl.reply, &cl.req.Options); err != nil {
+		c.enter()
+		err := c.core.taken(l)
+		c.exit()
+		if err != nil {
 			t.Fatal(err)
 		}
 		if l.Validity() != ttl {
