@@ -221,17 +221,8 @@ class Thread:
             self.core.ended(Unavailable("", why))
 
     def _dial(self) -> None:
-        with _forks.lock:  # so that a child knows every socket that it inherits
-            sock = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.setblocking(False)
-        try:
-            sock.connect(self._path)
-        except OSError as error:
-            self._hang_up()
-            why, final = _wire.dial_error(self._path, error)
-            self.core.attempt_failed(why, final and self.core.links == 0)
-            return
-        self.core.connected()
+        if dial(self, self.core):
+            self.core.connected()
 
     def _flush(self) -> None:
         """Writes what the socket takes without blocking."""
@@ -269,6 +260,21 @@ def log_all(told: Deque[Tuple[Any, ...]]) -> None:
     with contextlib.suppress(IndexError):
         while True:
             _core.log.log(*told.popleft())
+
+
+def dial(driver: Any, core: Core) -> Optional[socket.socket]:
+    """Makes the _socket of a thread, or of a client of aio, and connects it. It returns None if that failed."""
+    with _forks.lock:  # so that a child knows every socket that it inherits
+        sock = driver._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:
+        sock.connect(core.path)
+    except OSError as error:
+        driver._hang_up()
+        why, final = _wire.dial_error(core.path, error)
+        core.attempt_failed(why, final and core.links == 0)
+        return None
+    return sock
 
 
 def write(sock: socket.socket, out: bytearray) -> float:

@@ -23,7 +23,7 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Coroutine, List, Opt
 
 from . import _client, _forks, _wire
 from ._core import Call, Core, Handle, State, log
-from ._driver import write
+from ._driver import dial, write
 from ._wire import Error, Held, Line, Seconds, Unavailable
 
 __all__ = ["Client", "Lease", "Lock"]
@@ -355,18 +355,10 @@ class Client(_client.Client[Lease, Lock]):
             self._timer = self._loop.call_later(max(0.0, min(due) - _wire.clock()), self._step)
 
     def _dial(self) -> None:
-        with _forks.lock:  # so that a child knows every socket that it inherits
-            sock = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.setblocking(False)
-        try:
-            sock.connect(self._path)
-        except OSError as error:
-            self._hang_up()
-            why, final = _wire.dial_error(self._path, error)
-            self._core.attempt_failed(why, final and self._core.links == 0)
-            return
-        self._loop.add_reader(sock, self._read)
-        self._core.connected()
+        sock = dial(self, self._core)
+        if sock:
+            self._loop.add_reader(sock, self._read)
+            self._core.connected()
 
     def _read(self) -> None:
         assert self._socket
