@@ -3,8 +3,12 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -261,8 +265,16 @@ func TestChangeIsOver(t *testing.T) {
 	})
 }
 
-// gate cuts a host off from all nodes while it is away.
-type gate struct{ away atomic.Bool }
+// longestStop is for how long a gate stops its host at most.
+const longestStop = 20 * time.Second
+
+// gate is between a host and all nodes.
+type gate struct {
+	away   atomic.Bool  // all connections fail
+	random *rand.Rand   // stops the host before some writes of an epoch; nil: before none
+	woken  atomic.Int32 // how often the host was woken
+	mu     sync.Mutex   // guards random
+}
 
 // close puts the gate before the nodes of a host.
 func (g *gate) close(o *redlock.Options) {
@@ -273,20 +285,54 @@ func (g *gate) close(o *redlock.Options) {
 				return nil, errAway
 			}
 			conn, err := dial(ctx)
-			return &gatedConn{conn, g}, err
+			return &gatedConn{Conn: conn, gate: g}, err
 		}
 	}
 }
 
 var errAway = errors.New("the host is away")
 
+// open lets the host pass from now on.
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.random = nil
+	g.away.Store(false)
+}
+
+// stop returns for how long the host is stopped before a write of an epoch.
+func (g *gate) stop() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.random == nil || g.random.IntN(8) > 0 {
+		return 0
+	}
+	return time.Duration(g.random.Int64N(int64(longestStop)))
+}
+
 // gatedConn is a connection through a gate.
 type gatedConn struct {
 	redlock.Conn
-	gate *gate
+	gate   *gate
+	closed atomic.Bool
+}
+
+func (c *gatedConn) Close() {
+	c.closed.Store(true)
+	c.Conn.Close()
 }
 
 func (c *gatedConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+	if len(group[0]) > 4 && group[0][0] == "EVALSHA" && group[0][3] == nodeKey {
+		if left := c.gate.stop(); left > 0 {
+			for woken := c.gate.woken.Load(); left > 0 && !c.closed.Load() && woken == c.gate.woken.Load(); left -= beat {
+				time.Sleep(beat)
+			}
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), beat) // the packet is sent nevertheless
+			defer cancel()
+		}
+	}
 	if c.gate.away.Load() {
 		return errAway
 	}
@@ -298,6 +344,81 @@ func (c *gatedConn) Send(ctx context.Context, group []redlock.Command) error {
 		return errAway
 	}
 	return c.Conn.Send(ctx, group)
+}
+
+// searchBack makes changes there, back and there again. One host is stopped meanwhile, wakes at any time with the list
+// that it had, and is stopped between a look at a node and a write for up to 20 seconds.
+func searchBack(t *testing.T, l lists, seed uint64) (problems, trace []string) {
+	return changeTest(t, l, seed, func(f *fleet, hosts []*rolledHost, random *rand.Rand) {
+		ctx, stop := context.WithCancel(f.Context())
+		var faults sync.WaitGroup
+		faults.Go(func() { f.chaos(ctx, l, rand.New(rand.NewPCG(seed, 2)), 3*longestStop) })
+		gates := make([]gate, len(hosts))
+		for i := range gates {
+			gates[i].random = rand.New(rand.NewPCG(seed, uint64(20+i)))
+		}
+		late := random.IntN(len(hosts))
+		restart := func(i int, before, after string) {
+			gates[i].woken.Add(1) // a process that is stopped does not end
+			hosts[i].restart(func(o *redlock.Options) { f.config(before, after)(o); gates[i].close(o) })
+		}
+		roll := func(before, after string) {
+			for _, i := range random.Perm(len(hosts)) {
+				if i != late {
+					restart(i, before, after)
+					time.Sleep(time.Duration(random.IntN(2000)) * ms)
+				}
+			}
+		}
+		first := hosts[(late+1)%len(hosts)]
+		change := func(l lists) {
+			roll(l.before, l.after)
+			first.tries(ctx, "commits", redlock.CommitUnchecked)
+			first.until(ctx, "done", isStep(redlock.ChangeDone))
+			roll(l.after, l.after)
+		}
+		back := lists{l.after, l.before}
+		before := []lists{{l.before, l.before}, l}[random.IntN(2)] // what the host has that is late
+		restart(late, before.before, before.after)
+		time.Sleep(time.Duration(random.IntN(6000)) * ms)
+		faults.Go(func() { // it wakes now and then
+			random := rand.New(rand.NewPCG(seed, 3))
+			for ctx.Err() == nil {
+				gates[late].away.Store(random.IntN(3) > 0)
+				time.Sleep(time.Duration(random.IntN(30_000)) * ms)
+			}
+		})
+		change(l)
+		change(back)
+		change(l)
+		stop()
+		faults.Wait()
+		for i := range gates {
+			gates[i].open()
+		}
+		late = len(hosts)
+		roll(l.after, l.after)
+		for _, s := range hosts {
+			s.until(f.Context(), "ready with the new nodes", isReady)
+		}
+		time.Sleep(3 * longest)
+	})
+}
+
+// TestSearchChangesBack looks for a schedule of faults in which a change, the change back and the change again break a
+// promise.
+func TestSearchChangesBack(t *testing.T) {
+	names := slices.Sorted(maps.Keys(changes))
+	for seed := range uint64(max(budget()/50, 8)) {
+		what := names[seed%uint64(len(names))]
+		problems, trace := searchBack(t, changes[what], seed)
+		for _, problem := range problems {
+			t.Errorf("%s, seed %d: %s", what, seed, problem)
+		}
+		if t.Failed() {
+			t.Fatalf("%s, seed %d:\n%s", what, seed, strings.Join(trace, "\n"))
+		}
+	}
 }
 
 // A node with a number that the others have not reached, or with one that is no number, is refused, with the reason and

@@ -118,6 +118,8 @@ func (s *rolledHost) restart(config func(*redlock.Options)) {
 	var records []redlock.Record
 	if s.lease != nil && s.lease.Err() == nil {
 		records = append(records, s.lease.Record())
+		expiry := time.AfterFunc(s.lease.Validity(), func() { s.holder.leave(s.name, "its deadline passed during a restart") }) // a client has a timer of its own
+		defer expiry.Stop()
 	} else if s.lease != nil {
 		s.lost(s.lease, s.life) // the daemon may end before it reports that
 	}
@@ -340,9 +342,9 @@ func TestChangeNodes(t *testing.T) {
 }
 
 // chaos makes nodes fail and recover until ctx is done: each loses its connections, hangs, is down for
-// a while, or loses its data. A node loses its data only if a majority of both lists has had it for long:
-// a loss of a majority of the old list is beyond what a change promises.
-func (f *fleet) chaos(ctx context.Context, l lists, random *rand.Rand) {
+// a while, or loses its data. After that, no node fails for afterFlush, so that all others have their data: a
+// loss of a majority of the old list is beyond what a change promises.
+func (f *fleet) chaos(ctx context.Context, l lists, random *rand.Rand, afterFlush time.Duration) {
 	for ctx.Err() == nil {
 		time.Sleep(time.Duration(random.IntN(4000)) * ms)
 		node := random.IntN(len(f.sims))
@@ -362,7 +364,7 @@ func (f *fleet) chaos(ctx context.Context, l lists, random *rand.Rand) {
 		default:
 			if len(l.before) > 2 || !strings.Contains(l.before, name) {
 				sim.Flush()
-				time.Sleep(2*longest + 4*beat)
+				time.Sleep(afterFlush)
 			}
 		}
 	}
@@ -374,7 +376,7 @@ func searchChange(t *testing.T, l lists, seed uint64) (problems, trace []string)
 	return changeTest(t, l, seed, func(f *fleet, hosts []*rolledHost, random *rand.Rand) {
 		ctx, stop := context.WithCancel(f.Context())
 		var faults sync.WaitGroup
-		faults.Go(func() { f.chaos(ctx, l, rand.New(rand.NewPCG(seed, 2))) })
+		faults.Go(func() { f.chaos(ctx, l, rand.New(rand.NewPCG(seed, 2)), 2*longest+4*beat) })
 		late := random.IntN(4) // 3: none
 		roll := func(before, after string) {
 			for _, i := range random.Perm(len(hosts)) {
