@@ -64,8 +64,7 @@ func TestLeaseThatHasEndedIsNotHeldAgain(t *testing.T) {
 // testCore is a core on a connection, with its own time.
 type testCore struct {
 	core
-	t    testing.TB
-	read int // how much of out the daemon has read
+	t testing.TB
 }
 
 func newTestCore(t testing.TB) *testCore {

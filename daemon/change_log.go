@@ -1,13 +1,14 @@
 package daemon
 
 import (
+	"context"
 	"strings"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// changeLog is what the log has about a change of the nodes. Only watchNodes uses it.
+// changeLog is what the log has about a change of the nodes. Only watchChange uses it.
 type changeLog struct {
 	step  redlock.ChangeStep
 	since time.Duration // BootTime at which the step began, or was last said to be stuck
@@ -16,6 +17,23 @@ type changeLog struct {
 // stuckAfter is how long a step that needs no operator takes at most, beyond the quarantine or the wait
 // in it. Then the log says what it waits for, and again after each such time.
 const stuckAfter = 2 * time.Minute
+
+// watchChange logs how far a change of the nodes is, and records that this host's list was replaced, until ctx
+// ends. The caller waits for it.
+func (d *daemon) watchChange(ctx context.Context) {
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-second.C:
+		}
+		if d.Journal.ListReplaced(d.Nodes.ReplacedList()); d.isChanging {
+			d.logChange(d.Nodes.Status())
+		}
+	}
+}
 
 // logChange logs each step of the change of the nodes, a step that is stuck, and the loss of the quorum
 // and its return.

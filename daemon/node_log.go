@@ -55,22 +55,14 @@ func (l *nodeLog) update(s redlock.NodeStatus) (warnings []string, isNews, isLog
 	return warnings, isNews, !isNews && warnings == nil || node.isFirst(s, warnings, isNews)
 }
 
-// watchNodes logs what each window left out, and how far a change of the nodes is, and records that this host's list was
-// replaced, until ctx ends. The caller waits for it.
+// watchNodes logs what each window left out, until ctx ends and once more then. The caller waits for it.
 func (d *daemon) watchNodes(ctx context.Context) {
 	window := time.NewTicker(nodeWindow)
 	defer window.Stop()
-	second := time.NewTicker(time.Second)
-	defer second.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-window.C:
-		case <-second.C:
-			if d.Journal.ListReplaced(d.Nodes.ReplacedList()); d.isChanging {
-				d.logChange(d.Nodes.Status())
-			}
-			continue
 		}
 		for _, n := range d.nodeLog.nextWindow() {
 			d.Log.Warn("node changes repeatedly: lines like the last ones were left out", "node", n.latest.Name, "address", n.latest.Address,

@@ -190,6 +190,7 @@ func (d *daemon) serve(ctx context.Context, stored state.Inherited, o RunOptions
 	attending.Go(func() { d.LeaseLog.Run(accepting) })
 	attending.Go(func() { d.certificates.watch(accepting) })
 	attending.Go(func() { d.watchNodes(accepting) })
+	attending.Go(func() { d.watchChange(accepting) })
 	err := d.waitUntilStopped(ctx, served, o)
 	if err == nil && !d.replacing && d.mustDrain(o.Manager) {
 		d.Drain(srv)
