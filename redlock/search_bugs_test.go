@@ -65,7 +65,7 @@ var plantedBugs = []plantedBug{
 	{name: "counters not copied", source: "counters not copied", checks: "counters fence", from: 67},
 	{name: "counters copied too early", source: "counters copied too early", checks: "counters fence", rare: true},
 	{name: "former node believed", source: "former node believed", checks: "exclusion quorum", from: 67},
-	{name: "blind FORCE", variant: simredis.ForceBlindly, checks: "exclusion"},
+	{name: "blind FORCE", variant: simredis.ForceBlindly, checks: "exclusion", from: 77},
 	{name: "epoch checked on connect only", variant: simredis.IgnoreEpoch, checks: "exclusion", from: 91},
 	{name: "hand-over without a new fencing token", variant: simredis.HandOverFence, checks: "fence"},
 	{name: "semaphore as a counter", variant: simredis.CountHolders, checks: "exclusion", from: 6},
