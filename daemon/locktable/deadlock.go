@@ -21,7 +21,6 @@ type WaitsFor struct {
 	Waiter, Ahead *Requester
 	Name          string // of the lock
 	Held          bool   // Ahead holds the lock; false: it asked for it earlier
-	reason        blockReason
 }
 
 // Is reports whether target is ErrDeadlock.
@@ -79,10 +78,9 @@ func (q *Queue) removeParticipant(w *Waiter) {
 // for the owner of w. Only a waiter that joins adds a dependency, on those before it, so the
 // one that would close a cycle is always the one that joins.
 //
-// A waiter for a slot waits until one of the owners before it releases a slot. That is a
-// deadlock if so many of them wait for the owner of w that no slot can become free. It cannot
-// find cycles that this host does not know: through owners of other hosts, through locks that
-// the nodes refuse to an owner, or through anything else that a program waits for.
+// It does not follow a waiter for a slot to the other clients with slots: one of them may continue.
+// It cannot find cycles that this host does not know: through owners of other hosts, through locks
+// that the nodes refuse to an owner, or through anything else that a program waits for.
 func (q *Queue) checkDeadlock(w *Waiter) error {
 	for _, name := range w.Names {
 		for ahead := range q.names[name].backward() {
@@ -105,48 +103,32 @@ func (q *Queue) findCycle(w *Waiter) []WaitsFor {
 	if own == nil {
 		return nil // nobody waits for it
 	}
-	path, found := q.newSearch(w, own).pathFrom(w)
-	if found && slices.ContainsFunc(path, func(step WaitsFor) bool { return step.reason == slotsFull }) {
-		path = q.findStuckCycle(w, own)
-	}
+	q.searches++
+	path, _ := (&search{q: q, number: q.searches, joining: w, own: own, visited: map[queueOfKind]int{}}).pathFrom(w)
 	slices.Reverse(path)
 	return path
 }
 
 // search looks, depth first, for a path back to the owner of the waiter that joins.
 type search struct {
-	q        *Queue
-	number   int
-	joining  *Waiter
-	own      *participant
-	only     map[*participant]bool // the search visits no others; nil: it visits all
-	progress map[string]*progress  // by name
+	q       *Queue
+	number  int
+	joining *Waiter
+	own     *participant
+	visited map[queueOfKind]int // how many of the first waiters of a queue a waiter of that kind need not visit again
 }
 
-// progress is how many of the first waiters of a queue need not be visited again.
-type progress struct {
-	visited, visitedUnshared int // by newBlockers; unshared: for readers
-	free, freeUnshared       int // by stuckBlockers; likewise
-}
-
-func (q *Queue) newSearch(joining *Waiter, own *participant) *search {
-	q.searches++
-	return &search{q: q, number: q.searches, joining: joining, own: own, progress: map[string]*progress{}}
-}
-
-func (s *search) progressOf(name string) *progress {
-	if s.progress[name] == nil {
-		s.progress[name] = &progress{}
-	}
-	return s.progress[name]
+type queueOfKind struct {
+	name string
+	kind Kind
 }
 
 // pathFrom continues the search from a waiter. The path that it returns begins with its last step.
 func (s *search) pathFrom(w *Waiter) (path []WaitsFor, found bool) {
 	for _, name := range w.Names {
-		for ahead, reason := range s.newBlockers(w, name) {
+		for ahead := range s.newBlockers(w, name) {
 			if path, found = s.pathThrough(w, ahead); found {
-				return append(path, WaitsFor{w.Requester, ahead.Requester, name, ahead.isGranted(), reason}), true
+				return append(path, WaitsFor{w.Requester, ahead.Requester, name, ahead.isGranted()}), true
 			}
 		}
 	}
@@ -161,7 +143,7 @@ func (s *search) pathThrough(w, ahead *Waiter) (path []WaitsFor, found bool) {
 		return nil, false
 	case participant == s.own:
 		return nil, true
-	case participant.lastSearch == s.number, s.only != nil && !s.only[participant]:
+	case participant.lastSearch == s.number:
 		return nil, false
 	}
 	participant.lastSearch = s.number
@@ -176,23 +158,18 @@ func (s *search) pathThrough(w, ahead *Waiter) (path []WaitsFor, found bool) {
 	return nil, false
 }
 
-// newBlockers yields the blockers of w in a queue, without those that blocked another waiter
-// earlier in this search. What the search finds behind a blocker does not depend on its waiter.
-func (s *search) newBlockers(w *Waiter, name string) iter.Seq2[*Waiter, blockReason] {
-	queue := s.q.names[name]
-	full := w.slotsTaken(queue)
-	if w.mode().Slots > 0 && !full {
-		return w.blockers(queue)
-	}
-	return func(yield func(*Waiter, blockReason) bool) {
-		p := s.progressOf(name)
-		next := &p.visited
-		if w.mode().Shared {
-			next, p.visitedUnshared = &p.visitedUnshared, max(p.visitedUnshared, p.visited)
-		}
-		for i, ahead := queue.next(*next, w); ahead != nil; i, ahead = queue.next(*next, w) {
-			*next = i + 1 // a search through ahead continues behind it
-			if reason, blocked := w.blockedBy(ahead, full); blocked && !yield(ahead, reason) {
+// newBlockers yields the waiters in a queue that conflict with w, without those that blocked another
+// waiter earlier in this search. What the search finds behind a blocker does not depend on its waiter.
+func (s *search) newBlockers(w *Waiter, name string) iter.Seq[*Waiter] {
+	queue, own, exclusive := s.q.names[name], queueOfKind{name, w.mode()}, queueOfKind{name, Kind{}}
+	return func(yield func(*Waiter) bool) {
+		for {
+			i, ahead := queue.next(max(s.visited[own], s.visited[exclusive]), w) // exclusive waiters visit all
+			if ahead == nil {
+				return
+			}
+			s.visited[own] = i + 1 // a search through ahead continues behind it
+			if w.conflicts(ahead) && !yield(ahead) {
 				return
 			}
 		}

@@ -19,55 +19,37 @@ func Overlap(a, b *Waiter) bool {
 	return slices.ContainsFunc(a.Names, func(name string) bool { return slices.Contains(b.Names, name) })
 }
 
-// blockReason is why a waiter blocks another one.
-type blockReason uint8
-
-const (
-	conflicting blockReason = iota // their kinds cannot be held together
-	slotsFull                      // too many before it want a slot
-)
-
 // blockers yields the waiters before w in a queue that it waits for, in order: all that conflict,
 // and if all slots are taken, all that hold or want one. A waiter that is not in the queue is behind
 // all others.
-func (w *Waiter) blockers(queue *nameQueue) iter.Seq2[*Waiter, blockReason] {
-	return func(yield func(*Waiter, blockReason) bool) {
+func (w *Waiter) blockers(queue *nameQueue) iter.Seq[*Waiter] {
+	return func(yield func(*Waiter) bool) {
 		full := w.slotsTaken(queue)
 		for ahead := range queue.all() {
-			if ahead == w {
-				return
-			}
-			if reason, blocked := w.blockedBy(ahead, full); blocked && !yield(ahead, reason) {
+			if ahead == w || (full || w.conflicts(ahead)) && !yield(ahead) {
 				return
 			}
 		}
 	}
 }
 
-// blockedBy reports whether ahead, which is before w, blocks it; full: all slots are taken.
-func (w *Waiter) blockedBy(ahead *Waiter, full bool) (reason blockReason, blocked bool) {
-	switch {
-	case ahead.mode() != w.mode(), w.mode().Exclusive():
-		return conflicting, true
-	case full:
-		return slotsFull, true
-	}
-	return 0, false
+// conflicts reports whether the kinds of two waiters cannot be held together.
+func (w *Waiter) conflicts(other *Waiter) bool {
+	return other.mode() != w.mode() || w.mode().Exclusive()
 }
 
 // firstBlocker returns the first of the blockers, or nil.
-func (w *Waiter) firstBlocker(queue *nameQueue) (first *Waiter) {
+func (w *Waiter) firstBlocker(queue *nameQueue) *Waiter {
 	if w.mode().Shared { // thousands of readers may be before it
 		if queue != nil && queue.firstUnshared != nil && queue.firstUnshared.number < w.number {
 			return queue.firstUnshared
 		}
 		return nil
 	}
-	w.blockers(queue)(func(ahead *Waiter, _ blockReason) bool {
-		first = ahead
-		return false
-	})
-	return first
+	for first := range w.blockers(queue) {
+		return first
+	}
+	return nil
 }
 
 // slotsTaken reports whether the waiters before w hold or want all slots.

@@ -62,29 +62,6 @@ func (m model) mayHold(i int) bool {
 	return true
 }
 
-// deadlocks reports whether the owner of the last waiter could never continue. It removes owners
-// that wait for nothing until none is left.
-func (m model) deadlocks() bool {
-	last := m[len(m)-1]
-	for {
-		free := slices.IndexFunc(m, func(p *Waiter) bool { return m.canContinue(p.Owner) })
-		if free < 0 {
-			return slices.Contains(m, last)
-		}
-		owner := m[free].Owner
-		m = slices.DeleteFunc(slices.Clone(m), func(p *Waiter) bool { return p.Owner == owner })
-	}
-}
-
-func (m model) canContinue(owner Owner) bool {
-	for i, p := range m {
-		if p.Owner == owner && p.Patient && !m.mayHold(i) {
-			return false
-		}
-	}
-	return true
-}
-
 // check fails unless exactly the waiters that nothing blocks are ready.
 func (m model) check(t *testing.T, what string) {
 	t.Helper()
@@ -96,8 +73,7 @@ func (m model) check(t *testing.T, what string) {
 }
 
 // Random owners join for random names in random kinds, and leave. A waiter is ready if and only if
-// nothing blocks it in the model. Join refuses a waiter if and only if no order of events could end
-// the deadlock.
+// nothing blocks it in the model. Join refuses a waiter if and only if cycleModel does.
 func TestQueueAgainstModel(t *testing.T) {
 	refused := 0
 	for seed := range uint64(400) {
@@ -124,7 +100,7 @@ func runRandomSteps(t *testing.T, random *rand.Rand, what string, steps int) (re
 			q.Leave(here[i], nil)
 			here = slices.Delete(here, i, i+1)
 		} else if p := randomWaiterOf(random); !slices.ContainsFunc(here, func(other *Waiter) bool { return other.Owner == p.Owner && Overlap(other, p) }) {
-			want, err := p.Patient && !append(here, p).mayHold(n) && append(here, p).deadlocks(), q.Join(p)
+			want, err := cycleModel(append(here, p)).refuses(), q.Join(p)
 			if want != errors.Is(err, ErrDeadlock) {
 				t.Fatalf("%s: join of %v for %v, %v: %v, want refused %v", what, p.Owner, p.Names, p.Kind, err, want)
 			}
