@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,16 +21,8 @@ var flagOf = map[string]string{
 	"ttl": "ttl", "max": "max", "min": "at-least", "beat": "beat", "linger": "linger", "guard": "grace",
 }
 
-// optionNames matches the keys of flagOf.
-const optionNames = `(ttl|max|min|beat|linger|guard)`
-
-// The forms in which the daemon and the client name an option, and the daemon's durations.
-var (
-	optionWithValue = regexp.MustCompile(`\b` + optionNames + `=(\d+)|\ba ` + optionNames + ` of (\w+)`)
-	optionAlone     = regexp.MustCompile(`\b` + optionNames + `=`)
-	rangeInMS       = regexp.MustCompile(`\bbetween (\d+) and (\d+) ms\b`)
-	durationInMS    = regexp.MustCompile(`\b(\d+) ms\b`)
-)
+// optionInError matches how the daemon and the client name an option, and its value if there is one.
+var optionInError = regexp.MustCompile(`\b(?:(ttl|max|min|beat|linger|guard)=|a (ttl|max|min|beat|linger|guard) of )([\w.µ-]*)`)
 
 // holderRefused matches the daemon's refusal of a process with hold=pid.
 var holderRefused = regexp.MustCompile(`^hold=pid, process (\d+): (.*)$`)
@@ -76,30 +66,14 @@ func optionError(cmd *cobra.Command) func(error) error {
 		if refused.Code != string(ipc.CodeOption) {
 			return err
 		}
-		text = optionWithValue.ReplaceAllStringFunc(text, func(words string) string {
-			found := optionWithValue.FindStringSubmatch(words)
-			value := found[4]
-			if found[2] != "" {
-				value = inMS(found[2])
+		text = optionInError.ReplaceAllStringFunc(text, func(words string) string {
+			found := optionInError.FindStringSubmatch(words)
+			flag := flagOf[found[1]+found[2]]
+			if found[3] == "" {
+				return "--" + flag
 			}
-			flag := flagOf[cmp.Or(found[1], found[3])]
-			return cmp.Or(flags.Typed(cmd, os.Args[1:], flag), "--"+flag+" "+value)
+			return cmp.Or(flags.Typed(cmd, os.Args[1:], flag), "--"+flag+" "+found[3])
 		})
-		text = optionAlone.ReplaceAllStringFunc(text, func(word string) string { return "--" + flagOf[word[:len(word)-1]] })
-		text = rangeInMS.ReplaceAllStringFunc(text, func(words string) string {
-			found := rangeInMS.FindStringSubmatch(words)
-			return "between " + inMS(found[1]) + " and " + inMS(found[2])
-		})
-		text = durationInMS.ReplaceAllStringFunc(text, func(words string) string { return inMS(words[:len(words)-len(" ms")]) })
 		return exit.Reword(err, fmt.Sprintf("%s %q: %s", refused.Op, refused.Name, text))
 	}
-}
-
-// inMS formats a number of milliseconds as flags have it.
-func inMS(number string) string {
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil {
-		return number + "ms"
-	}
-	return (time.Duration(n) * time.Millisecond).String()
 }

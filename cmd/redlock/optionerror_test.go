@@ -12,7 +12,7 @@ import (
 // An error about an option names the flag as typed, its value and the allowed range.
 func TestOptionErrorsNameTheFlag(t *testing.T) {
 	t.Parallel()
-	const ttl = "ERR OPTION : ttl=1: must be between 100 and 30000 ms (max_ttl of the config)"
+	const ttl = "ERR OPTION : ttl=1ms: must be between 100ms and 30s (max_ttl of the config)"
 	for _, test := range []struct {
 		answer string
 		args   []string
@@ -25,9 +25,9 @@ func TestOptionErrorsNameTheFlag(t *testing.T) {
 		{ttl, []string{"lock", "job", "--ttl", "1ms"}, `lock "job": --ttl 1ms: must be between 100ms and 30s (max_ttl of the config)`},
 		{ttl, []string{"extend", "-t", "1ms", "job"}, `extend "job": -t 1ms: must be between 100ms and 30s (max_ttl of the config)`},
 		{"", []string{"run", "-t", "0", "job", "true"}, `-t 0s: must be more than 0 (omit it for redlockd's default)`},
-		{"ERR OPTION : job: max=1: at least 100 ms", []string{"run", "--max", "1ms", "job", "true"}, `lock "job": --max 1ms: at least 100ms`},
-		{"ERR OPTION : guard=7000: at most half of the ttl, 5500 ms", []string{"run", "job", "true"}, `--grace 7s: at most half of the ttl, 5.5s`},
-		{"ERR OPTION : min=5000: at most 1000 ms (max=, or lease.max_hold of the config)", []string{"run", "--at-least", "5s", "--max", "1s", "job", "true"},
+		{"ERR OPTION : job: max=1ms: at least 100ms", []string{"run", "--max", "1ms", "job", "true"}, `lock "job": --max 1ms: at least 100ms`},
+		{"ERR OPTION : guard=7s: at most half of the ttl, 5.5s", []string{"run", "job", "true"}, `--grace 7s: at most half of the ttl, 5.5s`},
+		{"ERR OPTION : min=5s: at most 1s (max=, or lease.max_hold of the config)", []string{"run", "--at-least", "5s", "--max", "1s", "job", "true"},
 			`--at-least 5s: at most 1s (--max, or lease.max_hold of the config)`},
 		{"ERR OPTION : min= with beat=: leave one of the two out", []string{"lock", "--at-least", "5s", "--beat", "1s", "job"}, `--at-least with --beat: leave one of the two out`},
 		{"ERR NAME : ttl=1 is a name", []string{"run", "job", "true"}, `NAME: ttl=1 is a name`},

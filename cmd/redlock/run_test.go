@@ -167,7 +167,7 @@ func TestNotObtained(t *testing.T) {
 		{"denied", "ERR DENIED : rule web", nil, 77, "rule web"},
 		{"limit", "ERR LIMIT : leases_per_user = 10", nil, 77, "leases_per_user"},
 		{"option", "ERR OPTION : ttl=1h: at most 30s", []string{"-t", "1h"}, 64, "at most 30s"},
-		{"grace", "ERR OPTION : guard=20000: at most half of the ttl, 5000 ms", []string{"--grace", "20s"}, 64, "lock \"job\": --grace 20s: at most half of the ttl, 5s\n"},
+		{"grace", "ERR OPTION : guard=20s: at most half of the ttl, 5s", []string{"--grace", "20s"}, 64, "lock \"job\": --grace 20s: at most half of the ttl, 5s\n"},
 		{"no grace", "OK", []string{"--grace", "0"}, 64, "lock \"job\": --grace 0s: must be more than 0"},
 		{"stopping", "ERR SHUTDOWN", nil, 69, "redlockd is stopping"},
 		{"defect", "ERR INTERNAL : a defect", nil, 70, "please report it"},

@@ -23,23 +23,23 @@ func TestBounds(t *testing.T) {
 	}
 	w := d.dial()
 	for options, wanted := range map[string]string{
-		"ttl=99":                     `ttl=99: must be between 100 and 30000 ms`,
-		"ttl=30001":                  `ttl=30001: must be between 100 and 30000 ms`,
-		"guard=0":                    `guard=0: .*`,
-		"guard=5001":                 `guard=5001: at most half of the ttl, 5000 ms`,
-		"ttl=30s max=10s guard=5001": `guard=5001: at most half of max, 5000 ms`,
-		"max=99":                     `max=99: at least 100 ms`,
-		"max=60001":                  `max=60001: at most 60000 ms`,
-		"max=0":                      `max=0: at most 60000 ms`,
-		"linger=30001":               `linger=30001: at most 30000 ms`,
-		"beat=99":                    `beat=99: at least 100 ms`,
-		"beat=0":                     `beat=0: at least 100 ms`,
+		"ttl=99":                     `ttl=99ms: must be between 100ms and 30s`,
+		"ttl=30001":                  `ttl=30.001s: must be between 100ms and 30s`,
+		"guard=0":                    `guard=0s: .*`,
+		"guard=5001":                 `guard=5.001s: at most half of the ttl, 5s`,
+		"ttl=30s max=10s guard=5001": `guard=5.001s: at most half of max, 5s`,
+		"max=99":                     `max=99ms: at least 100ms`,
+		"max=60001":                  `max=1m0.001s: at most 1m0s`,
+		"max=0":                      `max=0s: at most 1m0s`,
+		"linger=30001":               `linger=30.001s: at most 30s`,
+		"beat=99":                    `beat=99ms: at least 100ms`,
+		"beat=0":                     `beat=0s: at least 100ms`,
 	} {
 		w.Say("LOCK b "+options, `ERR OPTION lock=b : .*`+wanted+`.*`)
 	}
 	w.Say("LOCK b ttl=20s", granted5)
 	w.Say("EXTEND b ttl=30s", granted5)
-	w.Say("EXTEND b ttl=30001", `ERR OPTION .*ttl=30001: must be between 100 and 30000 ms.*`)
-	w.Say("EXTEND b ttl=99", `ERR OPTION .*ttl=99: must be between 100 and 30000 ms.*`)
+	w.Say("EXTEND b ttl=30001", `ERR OPTION .*ttl=30.001s: must be between 100ms and 30s.*`)
+	w.Say("EXTEND b ttl=99", `ERR OPTION .*ttl=99ms: must be between 100ms and 30s.*`)
 	w.Say("EXTEND b ttl=100", granted5)
 }

@@ -229,8 +229,6 @@ func noQuorumText(e *redlock.NoQuorumError) string {
 	return told.Error()
 }
 
-func ms(d time.Duration) int64 { return d.Milliseconds() }
-
 // maxUnread is how many bytes of answers the clients of one user may leave unread before
 // another long answer is refused.
 const maxUnread = 32 << 20

@@ -77,7 +77,7 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 		return nil, err
 	}
 	if call.Has(ipc.OptGuard) && call.Guard == 0 {
-		return nil, badOption("guard=0: LOST would come at the deadline, not before; at least 1 ms")
+		return nil, badOption("guard=0s: LOST would come at the deadline, not before; at least 1ms")
 	}
 	lease := &s.host.Cfg.Lease
 	a := &lockRequest{
@@ -131,24 +131,24 @@ func (a *lockRequest) checkOptions(cfg *config.Config) error {
 	}
 	switch {
 	case a.guard > a.ttl/2:
-		return badOption("guard=%d: at most half of the ttl, %d ms", ms(a.guard), ms(a.ttl/2))
+		return badOption("guard=%v: at most half of the ttl, %v", a.guard, a.ttl/2)
 	case a.max != 0 && a.guard > a.max/2:
-		return badOption("guard=%d: at most half of max, %d ms", ms(a.guard), ms(a.max/2))
+		return badOption("guard=%v: at most half of max, %v", a.guard, a.max/2)
 	case a.max != 0 && a.max < redlock.MinTTL:
-		return badOption("max=%d: at least %d ms", ms(a.max), ms(redlock.MinTTL))
+		return badOption("max=%v: at least %v", a.max, redlock.MinTTL)
 	case cfg.Lease.MaxHold != 0 && (a.max == 0 || a.max > cfg.Lease.MaxHold):
-		return badOption("max=%d: at most %d ms (lease.max_hold of the config)", ms(a.max), ms(cfg.Lease.MaxHold))
+		return badOption("max=%v: at most %v (lease.max_hold of the config)", a.max, cfg.Lease.MaxHold)
 	case a.call.Has(ipc.OptBeat) && a.beatInterval() < minBeat:
-		return badOption("beat=%d: at least %d ms; leave it out for none", ms(a.beatInterval()), ms(minBeat))
+		return badOption("beat=%v: at least %v; leave it out for none", a.beatInterval(), minBeat)
 	case a.linger() > longest:
-		return badOption("linger=%d: at most %d ms (max_ttl of the config)", ms(a.linger()), ms(longest))
+		return badOption("linger=%v: at most %v (max_ttl of the config)", a.linger(), longest)
 	case a.call.Min == 0:
 	case a.hold == ipc.HoldTTL:
 		return badOption("min= with hold=ttl: nothing extends such a lease; give it a longer ttl=")
 	case a.call.Has(ipc.OptBeat):
 		return badOption("min= with beat=: without a BEAT the lock is lost, even before min= has passed; use only one of the two")
 	case a.max != 0 && a.call.Min > a.max:
-		return badOption("min=%d: at most %d ms (max=, or lease.max_hold of the config)", ms(a.call.Min), ms(a.max))
+		return badOption("min=%v: at most %v (max=, or lease.max_hold of the config)", a.call.Min, a.max)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (a *lockRequest) checkOptions(cfg *config.Config) error {
 // checkTTL checks a ttl against the bounds of redlock and of the config.
 func checkTTL(ttl, longest time.Duration) error {
 	if ttl < redlock.MinTTL || ttl > longest {
-		return badOption("ttl=%d: must be between %d and %d ms (max_ttl of the config)", ms(ttl), ms(redlock.MinTTL), ms(longest))
+		return badOption("ttl=%v: must be between %v and %v (max_ttl of the config)", ttl, redlock.MinTTL, longest)
 	}
 	return nil
 }
