@@ -41,7 +41,8 @@ func TestClockJump(t *testing.T) {
 }
 
 // A clock that runs too fast or too slow is noticed like a stepped one. A clock within the
-// allowance is never noticed. Guards clockWatch.
+// allowance is never noticed. A node with such a clock jumps again after each quarantine, and its status
+// says what to correct. A correct clock begins the count again. Guards clockWatch, countJump.
 func TestClockRateIsWatched(t *testing.T) {
 	for rate, isJump := range map[float64]bool{1.03: true, 0.97: true, 1.009: false, 0.991: false} {
 		admittedTest(t, 5, func(t *testing.T, f *fleet) {
@@ -49,6 +50,16 @@ func TestClockRateIsWatched(t *testing.T) {
 			f.sims[0].SetClockRate(rate)
 			time.Sleep(10 * longest)
 			want(t, fmt.Sprintf("clock jumps at a rate of %v", rate), f.q.Status().Counts.ClockJumps > 0, isJump)
+			if !isJump {
+				return
+			}
+			f.wantState(f.q, 0, redlock.NodeQuarantined, "soon after its quarantine, so it runs at a wrong rate")
+			f.sims[0].SetClockRate(1)
+			time.Sleep(3 * longest)
+			f.wantState(f.q, 0, redlock.NodeReady)
+			f.sims[0].StepClock(time.Minute)
+			time.Sleep(2 * beat)
+			f.wantState(f.q, 0, redlock.NodeQuarantined, "its clock jumped, so it may have released")
 		})
 	}
 }

@@ -86,6 +86,7 @@ type Member struct {
 	markedAt   time.Duration // BootTime when it was first seen
 	markedTurn uint64        // and the turn
 	endNow     bool          // ADMIT: the quarantine ends now
+	jumps      int           // quarantines in a row because of its clock: see countJump
 	durability durability
 
 	supersededAt time.Duration // BootTime when a later incarnation was last known; 0: never

@@ -13,6 +13,7 @@ import (
 func (j *judgement) judgePending(e Epoch) Verdict {
 	m, s, fleet := j.member, j.snapshot, j.member.fleet
 	if m.marker.Word != e.Word || m.marker.RunID != e.RunID {
+		m.countJump(s.At, e)
 		m.markedAt, m.markedTurn = s.At, s.Turn
 	}
 	m.marker = e
@@ -34,6 +35,23 @@ func (j *judgement) judgePending(e Epoch) Verdict {
 	}
 	waiting.NeedsCounters = true
 	return waiting
+}
+
+// wrongRate is how many jumps in a row show that a clock runs at a wrong rate. A clock that is off by 2 %
+// exceeds the drift allowance within seconds after each quarantine.
+const wrongRate = 3
+
+// countJump counts a quarantine because of the clock. One that begins later than max_ttl after the last
+// one ended begins the count again.
+func (m *Member) countJump(now time.Duration, e Epoch) {
+	switch {
+	case !e.HasCounters:
+		m.jumps = 0
+	case m.jumps > 0 && now < m.quarantineEnd()+m.fleet.LongestTTL():
+		m.jumps++
+	default:
+		m.jumps = 1
+	}
 }
 
 // waiting returns the status of a quarantined node.
@@ -69,6 +87,8 @@ func (m *Member) whyPending(now time.Duration, e Epoch) error {
 	switch {
 	case m.supersededAt != 0 && now-m.supersededAt < e.MaxTTL:
 		return ErrSuperseded
+	case e.HasCounters && m.jumps >= wrongRate:
+		return fmt.Errorf("its clock jumped %d times, each time soon after its quarantine, so it runs at a wrong rate, or is stepped repeatedly: correct it (chronyc tracking; maxslewrate 5000; on a virtual machine, its clock source): until then, the node has no vote", m.jumps)
 	case e.HasCounters:
 		return errors.New("its clock jumped, so it may have released locks that are still held")
 	}

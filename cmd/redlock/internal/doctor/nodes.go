@@ -158,7 +158,7 @@ func nodeFix(n client.Node) string {
 }
 
 // ownFixes are words of reasons that say what to do.
-var ownFixes = []string{"; fix: ", "connection refused: start Redis there", "raise node_timeout", "cannot be resolved: correct it"}
+var ownFixes = []string{"; fix: ", "connection refused: start Redis there", "raise node_timeout", "cannot be resolved: correct it", "runs at a wrong rate"}
 
 // needsOtherNodes reports whether a quarantine does not end by time alone. While time is left, only
 // the text of the reason tells.
