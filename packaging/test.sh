@@ -40,7 +40,7 @@ readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packagi
 # timeless matches tests of packaging/e2e that build, or check what was built. They need no real time.
 # release matches the one of them that builds everything again, for two kinds of processors.
 # booted matches the one that boots a machine: it takes a minute or two, and mostly waits.
-readonly timeless='^Test(ReleaseRefuses|Lintian|PythonTypes|NodeTypes)$' release='^TestRelease$' booted='^TestInstalled$'
+readonly timeless='^Test(ReleaseRefuses|Lintian|PythonTypes|PythonSdist|NodeTypes|NodeFiles|RubyGem|BuildsOfClientsLeaveNothing)$' release='^TestRelease$' booted='^TestInstalled$'
 
 # realtime matches the tests of package redlock that need real time. An example has no fake time.
 # planted matches tests that build and run a package with planted mistakes.
@@ -334,6 +334,7 @@ missing_packages() {
 	has_command python3 || echo python3
 	[[ -e /usr/lib/python3/dist-packages/setuptools ]] || echo python3-setuptools
 	[[ -e /usr/lib/python3/dist-packages/wheel ]] || echo python3-wheel
+	[[ -e /usr/lib/python3/dist-packages/pip ]] || echo python3-pip
 	has_command mypy || echo mypy
 	has_command perl || echo perl
 	# for commands on the pages, and accounts of other users
@@ -362,11 +363,12 @@ missing_packages() {
 # missing_options prints packages for examples in other languages and the status page.
 missing_options() {
 	local program
-	for program in node:nodejs tsc:node-typescript javac:default-jdk-headless ruby:ruby php:php-cli chromium:chromium; do
+	for program in node:nodejs tsc:node-typescript javac:default-jdk-headless ruby:ruby php:php-cli composer:composer chromium:chromium; do
 		has_command "${program%:*}" || echo "${program#*:}"
 	done
 	[[ -e /usr/share/php/Symfony/Component/Lock ]] || echo php-symfony-lock
 	[[ -e /usr/share/php/Illuminate/Cache ]] || echo php-illuminate-cache
+	php -r 'exit(extension_loaded("zip") ? 0 : 1);' 2>/dev/null || echo php-zip # for Composer
 }
 
 has_command() { command -v "$1" >/dev/null; }

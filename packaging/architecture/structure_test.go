@@ -42,6 +42,7 @@ var allowed = map[string]string{
 	"ipc":                              "",
 	"ipc/server":                       "ipc x/sys",
 	"packaging/architecture":           "",
+	"packaging/clients":                "",
 	"packaging/conformance":            "",
 	"packaging/e2e":                    "",
 	"packaging/man":                    "daemon/session",

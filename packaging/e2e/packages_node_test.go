@@ -3,10 +3,10 @@
 package e2e
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -14,7 +14,7 @@ import (
 
 const nodeClient = "../../client/node"
 
-// The Node client passes its tests as it is packed: with the files that package.json lists.
+// The Node client passes its tests as npm installs the tarball of a release.
 func TestNodePackage(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -68,33 +68,42 @@ func nodeProject(t *testing.T) string {
 
 var nodeInstalled sync.Once
 
-// installNodeClient makes a project with the package: from the archive of npm pack or, without npm, with
-// the files that npm would pack.
+// installNodeClient makes a project with the package, with npm if there is one.
 func installNodeClient(t *testing.T, dir string) {
 	t.Helper()
-	installed := filepath.Join(dir, "node_modules", "redlockd")
+	tarball, installed := clientPackage(t, "redlockd-VERSION.tgz"), filepath.Join(dir, "node_modules", "redlockd")
 	if err := os.MkdirAll(installed, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, filepath.Join(dir, "package.json"), `{"type": "module", "private": true}`)
-	if _, err := exec.LookPath("npm"); err == nil {
-		pack := exec.Command("npm", "pack", "--offline", "--pack-destination", dir)
-		pack.Dir = nodeClient
-		pack.Env = append(os.Environ(), "HOME="+dir)
-		if output, err := combined(pack); err != nil {
-			t.Fatalf("npm pack: %v\n%s", err, output)
-		}
-		unpack := exec.Command("tar", "-xzf", filepath.Join(dir, "redlockd-0.9.0.tgz"), "-C", installed, "--strip-components=1")
-		if output, err := combined(unpack); err != nil {
-			t.Fatalf("tar: %v\n%s", err, output)
-		}
+	if _, err := exec.LookPath("npm"); err != nil {
+		inArchive(t, filepath.Dir(tarball), filepath.Base(tarball), "--extract", "--directory", installed, "--strip-components=1")
 		return
 	}
-	var described struct{ Files []string }
-	if err := json.Unmarshal([]byte(readFile(t, filepath.Join(nodeClient, "package.json"))), &described); err != nil {
-		t.Fatal(err)
+	install := exec.Command("npm", "install", "--offline", "--no-audit", "--no-fund", tarball)
+	install.Dir = dir
+	install.Env = append(os.Environ(), "HOME="+dir)
+	if output, err := combined(install); err != nil {
+		t.Fatalf("npm install: %v\n%s", err, output)
 	}
-	for _, name := range append(described.Files, "package.json", "README.md") {
-		writeFile(t, filepath.Join(installed, name), readFile(t, filepath.Join(nodeClient, name)))
+}
+
+// npm packs the same files as a release has, except the licence.
+func TestNodeFiles(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("npm is needed: apt-get install npm")
+	}
+	dir := t.TempDir()
+	pack := exec.Command("npm", "pack", "--offline", "--pack-destination", dir)
+	pack.Dir = nodeClient
+	pack.Env = append(os.Environ(), "HOME="+dir)
+	if output, err := combined(pack); err != nil {
+		t.Fatalf("npm pack: %v\n%s", err, output)
+	}
+	tarball := clientPackage(t, "redlockd-VERSION.tgz")
+	want := slices.Sorted(slices.Values(append(tarNames(t, filepath.Join(dir, filepath.Base(tarball))), "package/LICENSE")))
+	if got := tarNames(t, tarball); !slices.Equal(got, want) {
+		t.Errorf("a release has\n%q, and npm packs\n%q", got, want)
 	}
 }

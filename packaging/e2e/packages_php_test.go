@@ -11,15 +11,12 @@ import (
 
 const phpClient = "../../client/php"
 
-// The PHP client passes its tests, and so do its adapters with symfony/lock and illuminate/cache of Debian.
+// The PHP client passes its tests as Composer installs the archive of a release, and so do its adapters with
+// symfony/lock and illuminate/cache of Debian.
 func TestPHPPackage(t *testing.T) {
 	t.Parallel()
 	needPHP(t)
-	dir := t.TempDir()
-	source := filepath.Join(dir, "php") // as it is in the archive
-	if err := os.CopyFS(source, os.DirFS(phpClient)); err != nil {
-		t.Fatal(err)
-	}
+	project := phpProject(t)
 	_, h, _ := five(t)
 	for file, needs := range map[string]string{
 		"redlockd.php": "", "symfony.php": "/usr/share/php/Symfony/Component/Lock/autoload.php", "laravel.php": "/usr/share/php/Illuminate/Cache/autoload.php",
@@ -28,8 +25,8 @@ func TestPHPPackage(t *testing.T) {
 			if _, err := os.Stat(needs); needs != "" && err != nil {
 				t.Skipf("the framework is needed: apt-get install php-symfony-lock php-illuminate-cache: %v", err)
 			}
-			tests := exec.Command("php", filepath.Join(source, "tests", file))
-			tests.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket)
+			tests := exec.Command("php", filepath.Join(phpClient, "tests", file))
+			tests.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket, "REDLOCKD_AUTOLOAD="+filepath.Join(project, "vendor", "autoload.php"))
 			if output, err := combined(tests); err != nil {
 				t.Errorf("%v\n%s", err, output)
 			}
@@ -42,4 +39,24 @@ func needPHP(t *testing.T) {
 	if _, err := exec.LookPath("php"); err != nil {
 		t.Skip("php is needed: apt-get install php-cli")
 	}
+}
+
+// phpProject returns a folder with vendor/autoload.php, installed with Composer if there is one.
+func phpProject(t *testing.T) string {
+	t.Helper()
+	archive, dir := clientPackage(t, "redlockd-php-VERSION.zip"), t.TempDir()
+	if _, err := combined(exec.Command("sh", "-c", `composer --version && php -r 'exit(extension_loaded("zip") ? 0 : 1);'`)); err != nil {
+		unzip(t, archive, filepath.Join(dir, "vendor", "redlockd"))
+		writeFile(t, filepath.Join(dir, "vendor", "autoload.php"), "<?php require __DIR__ . '/redlockd/src/autoload.php';")
+		return dir
+	}
+	writeFile(t, filepath.Join(dir, "composer.json"), `{"require": {"redlockd/redlockd": "*"},
+		"repositories": [{"type": "artifact", "url": "`+filepath.Dir(archive)+`"}, {"packagist.org": false}]}`)
+	install := exec.Command("composer", "install", "--no-interaction", "--no-cache")
+	install.Dir = dir
+	install.Env = append(os.Environ(), "HOME="+dir, "COMPOSER_ALLOW_SUPERUSER=1", "COMPOSER_DISABLE_NETWORK=1")
+	if output, err := combined(install); err != nil {
+		t.Fatalf("composer install: %v\n%s", err, output)
+	}
+	return dir
 }

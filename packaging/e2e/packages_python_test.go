@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"archive/zip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,68 +15,69 @@ import (
 // debianPython is the interpreter that has Debian's packages, in tests that need one of them.
 const debianPython = "/usr/bin/python3"
 
-// The wheel of the Python client is built with Debian's tools. Its types are right, and its tests
-// pass with the wheel.
+// The Python client passes its tests as pip installs the wheel of a release.
 func TestPythonPackage(t *testing.T) {
 	t.Parallel()
-	if output, err := combined(exec.Command(debianPython, "-c", "import setuptools, wheel")); err != nil {
-		t.Skipf("setuptools and wheel are needed: apt-get install python3-setuptools python3-wheel: %v %s", err, output)
+	if _, err := os.Stat(debianPython); err != nil {
+		t.Skipf("python3 is needed: apt-get install python3: %v", err)
 	}
-	dir := t.TempDir()
-	source := filepath.Join(dir, "source") // the build leaves files there
-	if err := os.CopyFS(source, os.DirFS("../../client/python")); err != nil {
-		t.Fatal(err)
-	}
-	git := func(arguments ...string) string {
-		output, err := combined(exec.Command("git", append([]string{"-C", source}, arguments...)...))
-		if err != nil {
-			t.Fatalf("git %q: %v\n%s", arguments, err, output)
-		}
-		return string(output)
-	}
-	git("init", "-q")
-	git("add", "-A")
-	wheel := buildWheel(t, source, dir)
-	if seen := git("status", "--porcelain", "--untracked-files=all"); strings.Contains(seen, "??") {
-		t.Errorf("git sees what the build leaves:\n%s", seen)
-	}
+	installed := installWheel(t)
 	_, h, _ := five(t)
-	files, err := filepath.Glob(filepath.Join(source, "tests/test_*.py"))
+	files, err := filepath.Glob("../../client/python/tests/test_*.py")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no tests: %v", err)
 	}
 	for _, file := range files {
-		tests := exec.Command(debianPython, "-W", "error", file, "-v")
-		tests.Env = append(os.Environ(), "PYTHONPATH="+wheel, "REDLOCK_SOCKET="+h.socket, "REDLOCKD_ROUNDS="+strconv.Itoa(rounds(500, 10_000)))
+		tests := exec.Command(debianPython, "-B", "-W", "error", file, "-v")
+		tests.Env = append(os.Environ(), "PYTHONPATH="+installed, "REDLOCK_SOCKET="+h.socket, "REDLOCKD_ROUNDS="+strconv.Itoa(rounds(500, 10_000)))
 		if output, err := combined(tests); err != nil {
 			t.Errorf("%s: %v\n%s", filepath.Base(file), err, output)
 		}
 	}
 }
 
-// buildWheel builds the wheel as pip does, without downloads.
-func buildWheel(t *testing.T, source, into string) string {
+// installWheel returns the folder into which it installed the wheel, with pip if there is one.
+func installWheel(t *testing.T) string {
 	t.Helper()
-	build := exec.Command(debianPython, "-c", "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])", into)
+	wheel, into := clientPackage(t, "redlockd-VERSION-py3-none-any.whl"), t.TempDir()
+	if _, err := combined(exec.Command(debianPython, "-m", "pip", "--version")); err != nil {
+		unzip(t, wheel, into)
+		return into
+	}
+	if output, err := combined(exec.Command(debianPython, "-m", "pip", "install", "--no-index", "--no-compile", "--target", into, wheel)); err != nil {
+		t.Fatalf("pip install: %v\n%s", err, output)
+	}
+	return into
+}
+
+// pip can build a wheel of the sdist. It has the files and the metadata of the wheel of a release.
+func TestPythonSdist(t *testing.T) {
+	t.Parallel()
+	if output, err := combined(exec.Command(debianPython, "-c", "import setuptools, wheel")); err != nil {
+		t.Skipf("setuptools and wheel are needed: apt-get install python3-setuptools python3-wheel: %v %s", err, output)
+	}
+	source := t.TempDir()
+	sdist := clientPackage(t, "redlockd-VERSION.tar.gz")
+	inArchive(t, filepath.Dir(sdist), filepath.Base(sdist), "--extract", "--directory", source, "--strip-components=1")
+	build := exec.Command(debianPython, "-c", "from setuptools import build_meta; build_meta.build_wheel('dist')")
 	build.Dir = source
 	if output, err := combined(build); err != nil {
-		t.Fatalf("the wheel does not build: %v\n%s", err, output)
+		t.Fatalf("the sdist does not build: %v\n%s", err, output)
 	}
-	wheels, err := filepath.Glob(filepath.Join(into, "redlockd-*-py3-none-any.whl"))
-	if err != nil || len(wheels) != 1 {
-		t.Fatalf("got the wheels %q (%v), want one", wheels, err)
+	built, ours := t.TempDir(), t.TempDir()
+	name := filepath.Base(clientPackage(t, "redlockd-VERSION-py3-none-any.whl"))
+	names := unzip(t, filepath.Join(source, "dist", name), built)
+	released := append(unzip(t, clientPackage(t, name), ours), "redlockd-"+clientVersion(t)+".dist-info/top_level.txt")
+	if slices.Sort(names); !slices.Equal(names, slices.Sorted(slices.Values(released))) {
+		t.Errorf("setuptools packs\n%q, and a release has\n%q", names, released)
 	}
-	content, err := zip.OpenReader(wheels[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer content.Close()
-	for _, name := range []string{"redlockd/__init__.py", "redlockd/aio.py", "redlockd/py.typed"} {
-		if !slices.ContainsFunc(content.File, func(f *zip.File) bool { return f.Name == name }) {
-			t.Errorf("the wheel lacks %s", name)
+	metadata := filepath.Join("redlockd-"+clientVersion(t)+".dist-info", "METADATA")
+	theirs := readFile(t, filepath.Join(built, metadata))
+	for line := range strings.Lines(readFile(t, filepath.Join(ours, metadata))) {
+		if !strings.Contains(theirs, line) && !strings.HasPrefix(line, "Metadata-Version:") {
+			t.Errorf("METADATA of setuptools lacks %q", line)
 		}
 	}
-	return wheels[0]
 }
 
 // The types of the Python client are right, for programs that check theirs as well.

@@ -6,28 +6,29 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 )
 
 const rubyClient = "../../client/ruby"
 
-// The Ruby client passes its tests as a gem that is built and installed without a network.
+// The Ruby client passes its tests as the gem of a release, installed without a network.
 func TestRubyPackage(t *testing.T) {
 	t.Parallel()
 	needRuby(t)
 	dir := t.TempDir()
-	gem := buildGem(t, rubyClient, dir)
-	home := installGem(t, gem)
+	home := installGem(t, clientPackage(t, "redlockd-VERSION.gem"))
 	_, h, _ := five(t)
 	// The tests are copied, so that they do not find the source beside them.
 	if err := os.CopyFS(filepath.Join(dir, "test"), os.DirFS(filepath.Join(rubyClient, "test"))); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range []string{"test_redlockd.rb", "test_sidekiq.rb"} {
-		tests := exec.Command("ruby", "-W", "-I", gemLib(home), filepath.Join("test", file))
+		tests := exec.Command("ruby", "-W", "-I", gemLib(t, home), filepath.Join("test", file))
 		tests.Dir = dir
-		tests.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket, "REDLOCKD_LIB="+gemLib(home),
+		tests.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket, "REDLOCKD_LIB="+gemLib(t, home),
 			"REDLOCKD_ADAPTERS="+adapter(t, "sidekiq.rb"), "REDLOCKD_ROUNDS="+strconv.Itoa(rounds(300, 10_000)))
 		if output, err := combined(tests); err != nil {
 			t.Errorf("%s: %v\n%s", file, err, output)
@@ -35,16 +36,28 @@ func TestRubyPackage(t *testing.T) {
 	}
 }
 
-// buildGem builds the gem as packaging/release does.
-func buildGem(t *testing.T, source, into string) string {
-	t.Helper()
-	gem := filepath.Join(into, "redlockd-0.9.0.gem")
-	build := exec.Command("gem", "build", "--strict", "--output", gem, "redlockd.gemspec")
-	build.Dir = source
+// gem build writes the same description and files as a release has, except the licence.
+func TestRubyGem(t *testing.T) {
+	t.Parallel()
+	needRuby(t)
+	built := filepath.Join(t.TempDir(), "redlockd.gem")
+	build := exec.Command("gem", "build", "--strict", "--output", built, "redlockd.gemspec")
+	build.Dir = rubyClient
+	build.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1767225600")
 	if output, err := combined(build); err != nil {
 		t.Fatalf("gem build: %v\n%s", err, output)
 	}
-	return gem
+	described := func(gem string) string {
+		text, err := printed(exec.Command("gem", "specification", gem))
+		if err != nil {
+			t.Fatalf("gem specification: %v", err)
+		}
+		return regexp.MustCompile(`(?m)^rubygems_version: .*$`).ReplaceAllString(string(text), "")
+	}
+	want := strings.Replace(described(built), "files:\n", "files:\n- LICENSE\n", 1)
+	if got := described(clientPackage(t, "redlockd-VERSION.gem")); got != want {
+		t.Errorf("a release describes it as\n%s\nand gem build as\n%s", got, want)
+	}
 }
 
 // installGem returns the folder into which it installed a gem.
@@ -57,7 +70,10 @@ func installGem(t *testing.T, gem string) string {
 	return home
 }
 
-func gemLib(home string) string { return filepath.Join(home, "gems", "redlockd-0.9.0", "lib") }
+func gemLib(t *testing.T, home string) string {
+	t.Helper()
+	return filepath.Join(home, "gems", "redlockd-"+clientVersion(t), "lib")
+}
 
 func needRuby(t *testing.T) {
 	t.Helper()

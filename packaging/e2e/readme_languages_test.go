@@ -41,15 +41,9 @@ func TestPageLanguagePrograms(t *testing.T) {
 	})
 	t.Run("php", func(t *testing.T) {
 		needPHP(t)
-		dir := t.TempDir()
-		source, err := filepath.Abs(phpClient)
-		if err != nil {
-			t.Fatal(err)
-		}
-		writeFile(t, filepath.Join(dir, "autoload.php"), "<?php require '"+source+"/src/autoload.php';")
-		program := filepath.Join(dir, "program.php")
+		program := filepath.Join(phpProject(t), "program.php")
 		b := only(t, "CLIENTS.md", "php", "withLock('nightly-backup'")
-		writeFile(t, program, strings.Replace(b.text(), "'vendor/autoload.php'", "__DIR__ . '/autoload.php'", 1))
+		writeFile(t, program, b.text())
 		holds(t, exec.Command("php", program), "REDLOCK_SOCKET="+h.socket)
 	})
 	t.Run("a test with redlockd/testing", func(t *testing.T) {

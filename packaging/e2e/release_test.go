@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,7 @@ func newCheckout(t *testing.T) *checkout {
 	needProgram(t, "git")
 	c := &checkout{t: t, dir: filepath.Join(t.TempDir(), "checkout")}
 	copyTree(t, filepath.Join("..", ".."), c.dir)
+	writeFile(t, filepath.Join(c.dir, ".gitignore"), readFile(t, filepath.Join("..", "..", ".gitignore")))
 	c.git("init", "--quiet")
 	c.commit()
 	return c
@@ -89,6 +91,9 @@ func (c *checkout) refuses(version, why string) {
 
 const changes = "packaging/CHANGELOG.md"
 
+// clientVersions are the files that have the version of a client.
+var clientVersions = []string{"client/python/pyproject.toml", "client/node/package.json", "client/ruby/lib/redlockd/version.rb", "client/php/composer.json"}
+
 var versionHeading = regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+) \((.+)\)$`)
 
 // newestVersion returns the version of the first heading in the list of changes, and the heading.
@@ -124,6 +129,11 @@ func TestReleaseRefuses(t *testing.T) {
 	c.refuses("99.0.0", "not committed")
 	c.commit()
 	c.refuses("98.0.0", `no heading "## 98.0.0 (`)
+	var old strings.Builder
+	for _, file := range clientVersions {
+		fmt.Fprintf(&old, "%s has version %q, wanted %q: write it there, and commit\n", file, version, "99.0.0")
+	}
+	c.refuses("99.0.0", old.String())
 	c.git("tag", "--annotate", "--message", "a release", "v99.0.0")
 	c.commit()
 	c.refuses("99.0.0", "choose the next version")
@@ -139,8 +149,11 @@ func TestRelease(t *testing.T) {
 	t.Parallel()
 	first := needPackages(t)
 	c := newCheckout(t)
-	_, heading := newestVersion(t)
+	version, heading := newestVersion(t)
 	c.edit(changes, heading, "## "+packagedVersion+" (2026-01-01)")
+	for _, file := range clientVersions {
+		c.edit(file, version, packagedVersion)
+	}
 	c.commit()
 	renamed := []string{"unshare", "--map-root-user", "--uts", "sh", "-c", `hostname another-host && exec "$@"`, "sh"}
 	if _, err := combined(exec.Command(renamed[0], append(renamed[1:], "true")...)); err == nil {
@@ -156,7 +169,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("v%s is %s, want %s", packagedVersion, tagged, head)
 	}
 	checkReleaseSums(t, out, packagedVersion)
-	source := strings.Split(inArchive(t, out, "redlockd-"+packagedVersion+".tar.gz", "--list"), "\n")
+	source := strings.Split(inArchive(t, out, "redlockd-"+packagedVersion+"-source.tar.gz", "--list"), "\n")
 	for file := range strings.SplitSeq(c.git("ls-files"), "\n") {
 		if !slices.Contains(source, "redlockd-"+packagedVersion+"/"+file) {
 			t.Errorf("the archive of the source lacks %s", file)
@@ -172,6 +185,13 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	first.checkReproduced(t, out, filepath.Join(into, name))
+	again := t.TempDir()
+	packClients(t, c.dir, packagedVersion, again)
+	for _, client := range clientNames(packagedVersion) {
+		if !bytes.Equal(readBytes(t, filepath.Join(out, client)), readBytes(t, filepath.Join(again, client))) {
+			t.Errorf("%s: other bytes where it is made for the second time", client)
+		}
+	}
 	notes := readFile(t, filepath.Join(out, "NOTES.md"))
 	if !strings.HasPrefix(notes, "## "+packagedVersion+" (") || strings.Count("\n"+notes, "\n## ") != 1 {
 		t.Errorf("NOTES.md is not the section of this version:\n%.200s", notes)
@@ -214,11 +234,17 @@ func checkReleaseSums(t *testing.T, out, version string) {
 	for line := range strings.Lines(readFile(t, filepath.Join(out, "SHA256SUMS"))) {
 		got = append(got, strings.Fields(line)[1])
 	}
-	want := []string{"NOTES.md", "redlockd-" + version + "-1.aarch64.rpm", "redlockd-" + version + "-1.x86_64.rpm", "redlockd-" + version + "-linux-amd64.tar.gz",
-		"redlockd-" + version + "-linux-arm64.tar.gz", "redlockd-" + version + ".tar.gz", "redlockd_" + version + "-1_amd64.deb", "redlockd_" + version + "-1_arm64.deb"}
+	want := append(clientNames(version), "NOTES.md", "redlockd-"+version+"-1.aarch64.rpm", "redlockd-"+version+"-1.x86_64.rpm", "redlockd-"+version+"-linux-amd64.tar.gz",
+		"redlockd-"+version+"-linux-arm64.tar.gz", "redlockd-"+version+"-source.tar.gz", "redlockd_"+version+"-1_amd64.deb", "redlockd_"+version+"-1_arm64.deb")
+	slices.Sort(want)
 	if slices.Sort(got); !slices.Equal(got, want) {
 		t.Errorf("the files are\n%q, want\n%q", got, want)
 	}
+}
+
+// clientNames returns the packages of the clients in other languages.
+func clientNames(version string) []string {
+	return []string{"redlockd-" + version + "-py3-none-any.whl", "redlockd-" + version + ".tar.gz", "redlockd-" + version + ".tgz", "redlockd-" + version + ".gem", "redlockd-php-" + version + ".zip"}
 }
 
 // inArchive runs tar on an archive of a release.
