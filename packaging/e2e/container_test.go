@@ -117,6 +117,23 @@ func TestKubernetes(t *testing.T) {
 	p.hasRoom(t)
 }
 
+// TestKustomization checks that the base for kustomize has all objects for Kubernetes.
+func TestKustomization(t *testing.T) {
+	t.Parallel()
+	var bases []struct{ Resources []string }
+	readYAML(t, filepath.Join("..", "container", "kustomization.yaml"), &bases)
+	files, err := filepath.Glob(filepath.Join("..", "container", "kubernetes*.yaml"))
+	if err != nil || len(bases) != 1 || len(files) == 0 {
+		t.Fatalf("got %+v, %q and %v", bases, files, err)
+	}
+	for i := range files {
+		files[i] = filepath.Base(files[i])
+	}
+	if got := slices.Sorted(slices.Values(bases[0].Resources)); !slices.Equal(got, files) {
+		t.Errorf("resources: got %q, want %q", got, files)
+	}
+}
+
 // hasRoom checks the volume's size: the state file is beside the socket, of 2 MiB, and briefly there are
 // two.
 func (p pod) hasRoom(t *testing.T) {
