@@ -72,7 +72,7 @@ func TestRealAdoptedIsLost(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			s := startServers(t, 5)
-			record := s.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second, Guard: 1500 * ms, Keep: true}).Record()
+			record := s.acquire(redlock.Request{Name: "x", TTL: 12 * time.Second, Guard: 6 * time.Second, Keep: true}).Record()
 			s.q.Close()
 			for _, server := range s.all[:3] {
 				way.begin(t, server)

@@ -9,18 +9,18 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// The test steps the clock of the node that two quorums share. If it is stepped forward, a lock
-// of a minute expires there at once. If it is stepped back, the lock stays too long. Both hosts
+// The test steps the clock of the node that two quorums share. If it is stepped forward, a held
+// lock expires there at once. If it is stepped back, the lock stays too long. Both hosts
 // notice the step within a heartbeat and report it once. From then on, the node has no vote.
 // Before that, it grants nothing, because it finds all requests late.
 func TestRealClockIsStepped(t *testing.T) {
 	t.Parallel() // most of the time it waits
-	for _, ahead := range []time.Duration{90 * time.Second, -90 * time.Second} {
+	for _, ahead := range []time.Duration{2 * realTTL, -2 * realTTL} {
 		t.Run(name("%v", ahead), func(t *testing.T) {
 			s := newSite(t, 5, redlocktest.Skewable())
-			left, right := s.newHostAt("abc", maxTTL(time.Minute)), s.newHostAt("cde", maxTTL(time.Minute))
+			left, right := s.newHostAt("abc", maxTTL(realTTL)), s.newHostAt("cde", maxTTL(realTTL))
 			c := s.server("c")
-			held := left.take(redlock.Request{Name: "x", TTL: time.Minute})
+			held := left.take(redlock.Request{Name: "x", TTL: realTTL})
 			left.looksAgain(c, s.looks(c)) // before the step, its clock is compared with those of other nodes
 			must(t, c.SetClock(ahead))
 			want(t, "the key is gone", s.keyOn(c, "x") == "", ahead > 0)

@@ -18,13 +18,13 @@ func database(name string, server *redlocktest.Server, number int) redlock.Node 
 func TestRealDatabase(t *testing.T) {
 	s := newSite(t, 1)
 	server := s.all[0]
-	h := s.newHost(func(o *redlock.Options) { o.Nodes = []redlock.Node{database("a", server, 2)} })
+	h := s.newHost(maxTTL(steady), func(o *redlock.Options) { o.Nodes = []redlock.Node{database("a", server, 2)} })
 	want(t, "address", h.of("a").Address, server.Addr()+"/2")
 	in := func(number, command string) int64 {
 		return s.tell(server, "EVAL", "redis.call('SELECT', ARGV[1]) "+command, "2", "redlock:x", nodeKey, number).Int
 	}
 	const exists = "return redis.call('EXISTS', KEYS[1], KEYS[2])"
-	l := h.take(redlock.Request{Name: "x", TTL: quarantine})
+	l := h.take(redlock.Request{Name: "x", TTL: steady})
 	want(t, "keys in database 2", in("2", exists), 2)
 	want(t, "locks in database 0", in("0", "return redis.call('EXISTS', KEYS[1])"), 0)
 	h.release(l)

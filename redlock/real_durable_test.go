@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
@@ -23,10 +22,10 @@ func appending(fsync string) redlocktest.Option {
 func TestRealDurableNodeRestarts(t *testing.T) {
 	s := newSite(t, 5, appending("always"))
 	// The ttl is longer than the test, so only the restart could cost the lease.
-	left, right := s.newHostAt("abc", durable, patientHost, maxTTL(time.Minute)), s.newHostAt("cde", durable, patientHost, maxTTL(time.Minute))
+	left, right := s.newHostAt("abc", durable, maxTTL(realTTL)), s.newHostAt("cde", durable, maxTTL(realTTL))
 	for round := range rounds(3) {
 		lock := name("x%d", round)
-		held := left.take(redlock.Request{Name: lock, TTL: time.Minute, Keep: true})
+		held := left.take(redlock.Request{Name: lock, TTL: realTTL, Keep: true})
 		left.forget()
 		right.forget()
 		must(t, s.server("c").Restart())
@@ -34,7 +33,7 @@ func TestRealDurableNodeRestarts(t *testing.T) {
 		right.wentThrough("c", redlock.NodeReady)
 		left.wantNoQuarantine("durable nodes")
 		right.wantNoQuarantine("durable nodes")
-		_, err := right.Acquire(t.Context(), redlock.Request{Name: lock, TTL: time.Minute})
+		_, err := right.Acquire(t.Context(), redlock.Request{Name: lock, TTL: realTTL})
 		wantErr(t, "the lock is held by the other host", err, redlock.ErrHeld)
 		want(t, "the lease over the restart", held.Err(), nil)
 		left.release(held)
@@ -46,10 +45,10 @@ func TestRealDurableNodeRestarts(t *testing.T) {
 // would not show that, because it leaves the page cache.
 func TestRealDurableNodeLosesPower(t *testing.T) {
 	s := newSite(t, 5, appending("always"), redlocktest.Unplugged())
-	left, right := s.newHostAt("abc", durable, patientHost, maxTTL(time.Minute)), s.newHostAt("cde", durable, patientHost, maxTTL(time.Minute))
+	left, right := s.newHostAt("abc", durable, maxTTL(realTTL)), s.newHostAt("cde", durable, maxTTL(realTTL))
 	for round := range rounds(3) {
 		lock := name("x%d", round)
-		held := left.take(redlock.Request{Name: lock, TTL: time.Minute, Keep: true})
+		held := left.take(redlock.Request{Name: lock, TTL: realTTL, Keep: true})
 		left.forget()
 		right.forget()
 		vote := s.keyOn(s.server("c"), lock)
@@ -59,7 +58,7 @@ func TestRealDurableNodeLosesPower(t *testing.T) {
 		want(t, "the vote after the loss", s.keyOn(s.server("c"), lock), vote)
 		left.wentThrough("c", redlock.NodeReady)
 		right.wentThrough("c", redlock.NodeReady)
-		_, err = right.Acquire(t.Context(), redlock.Request{Name: lock, TTL: time.Minute})
+		_, err = right.Acquire(t.Context(), redlock.Request{Name: lock, TTL: realTTL})
 		wantErr(t, "the lock is held by the other host", err, redlock.ErrHeld)
 		left.release(held)
 	}

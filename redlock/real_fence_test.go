@@ -38,12 +38,12 @@ func (s *store) write(fence uint64, value string) (done bool) {
 // not loses the second holder's write.
 func TestRealStoppedClientIsFenced(t *testing.T) {
 	s := newSite(t, 5)
-	other := s.newHost(maxTTL(steady), patientHost)
+	other := s.newHost(maxTTL(realTTL))
 	fenced, control := &store{fenced: true}, &store{}
 	client := s.startClient("x")
 	first := client.read("granted")
 	client.signal(syscall.SIGSTOP)
-	second := other.take(redlock.Request{Name: "x", TTL: steady, Keep: true})
+	second := other.take(redlock.Request{Name: "x", TTL: realTTL, Keep: true})
 	if second.Fence() <= first {
 		t.Errorf("fencing token %d after %d", second.Fence(), first)
 	}
@@ -76,7 +76,7 @@ func TestMain(m *testing.M) {
 // runClient acquires a lock, keeps it, checks it and reports the grant. A byte on stdin makes it
 // do its work: write.
 func runClient(nodes []string, lock string, stdin io.Reader, stdout io.Writer) error {
-	o := redlock.Options{Prefix: "redlock:", NodeTimeout: hostTimeout, MaxTTL: quarantine}
+	o := redlock.Options{Prefix: "redlock:", NodeTimeout: realTimeout, MaxTTL: quarantine}
 	for _, node := range nodes {
 		name, address, _ := strings.Cut(node, "=")
 		o.Nodes = append(o.Nodes, redlock.RedisNode(redlock.NodeOptions{Name: name, Address: address}))

@@ -16,8 +16,8 @@ import (
 // node loses its vote, and tokens stay in order.
 func TestRealScriptFlushIsHarmless(t *testing.T) {
 	s := newSite(t, 5)
-	one, two := s.newHost(maxTTL(steady), patientHost), s.newHost(maxTTL(steady), patientHost)
-	kept := one.take(redlock.Request{Name: "kept", TTL: steady, Keep: true})
+	one, two := s.newHost(maxTTL(realTTL)), s.newHost(maxTTL(realTTL))
+	kept := one.take(redlock.Request{Name: "kept", TTL: realTTL, Keep: true})
 	h := s.work(one, two)
 	var tries []int
 	for range rounds(10) {
@@ -39,7 +39,7 @@ func TestRealScriptFlushIsHarmless(t *testing.T) {
 // triesFor acquires a free lock and returns the number of attempts.
 func (h *host) triesFor(lock string) (tries int) {
 	h.site.Helper()
-	l := h.take(redlock.Request{Name: lock, TTL: quarantine, Failed: func(error) { tries++ }})
+	l := h.take(redlock.Request{Name: lock, TTL: realTTL, Failed: func(error) { tries++ }})
 	h.release(l)
 	return tries + 1
 }

@@ -11,17 +11,17 @@ import (
 
 const (
 	// realTimeout is the node timeout in these tests. It is far above a round trip on a busy
-	// machine, so only nodes that are really down or hang fail. With many tests at the same time,
-	// a node has been silent for 400 ms.
-	realTimeout = time.Second
-	// shortTimeout is for a test that waits for many node timeouts, and in which a late answer of
-	// a good node does no harm.
+	// machine, so only nodes that are really down or hang fail. On a machine with eight times more
+	// work than processors, a node has been silent for 2.6 s.
+	realTimeout = 10 * time.Second
+	// shortTimeout is for a test that waits for node timeouts, and in which a late answer of a good
+	// node does no harm.
 	shortTimeout = 400 * ms
 	// patience bounds each wait for an event. No test waits that long unless something is broken.
 	// It is below the ttl of each lock that a test checks afterwards, so that none expires by
 	// itself.
-	patience = 10 * time.Second
-	realTTL  = 30 * time.Second
+	patience = time.Minute
+	realTTL  = 5 * time.Minute
 )
 
 // servers has redis-servers and a Quorum of them.
@@ -58,7 +58,7 @@ func (s *servers) another() *redlock.Quorum {
 // connect returns a Quorum and does not wait for the nodes.
 func (s *servers) connect() *redlock.Quorum {
 	s.Helper()
-	o := redlock.Options{Prefix: "redlock:", NodeTimeout: cmp.Or(s.timeout, realTimeout), NoQuarantine: true}
+	o := redlock.Options{Prefix: "redlock:", NodeTimeout: cmp.Or(s.timeout, realTimeout), MaxTTL: realTTL, NoQuarantine: true}
 	for _, server := range s.all {
 		o.Nodes = append(o.Nodes, server.Node())
 	}

@@ -46,7 +46,7 @@ func wantFollows(t *testing.T, s *site) {
 	t.Helper()
 	h := s.newHost()
 	h.wantNoQuarantine("a host that comes later")
-	h.release(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+	h.pair("x")
 }
 
 // New nodes are admitted after one quarantine. Until then, the errors of waiters say how long it
@@ -55,7 +55,7 @@ func TestRealNewNodesWaitOnce(t *testing.T) {
 	t.Parallel()
 	s := &site{TB: t, all: redlocktest.StartRedis(t, 3).Servers}
 	start := time.Now()
-	one, two := s.openHost(everywhere, maxTTL(steady), patientHost), s.openHost(everywhere, maxTTL(steady), patientHost)
+	one, two := s.openHost(everywhere, maxTTL(steady)), s.openHost(everywhere, maxTTL(steady))
 	one.Settle(t.Context())
 	_, err := one.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
 	wantNoQuorum(t, err, redlock.FailedQuarantined, "a", "b", "c")

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -61,9 +60,7 @@ func TestRealBusyScript(t *testing.T) {
 		err := ask("GET", "x")
 		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
 	})
-	start := time.Now()
 	s.pair("x")
-	wantWithin(t, "beside a busy node", time.Since(start), 0, 4*realTimeout)
 	s.eventually("the script is killed", func() bool { return ask("SCRIPT", "KILL") == nil })
 	<-done
 	s.eventually("all nodes are used again", func() bool { return s.q.Status().Ready == 3 })

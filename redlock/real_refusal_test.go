@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/internal/script"
@@ -30,7 +29,7 @@ func TestRealDenial(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 3)
-			h := s.newHost(patientHost)
+			h := s.newHost()
 			want(t, "spare nodes", h.Status().Spare(), 1)
 			servers := []*redlocktest.Server{s.server("a"), s.server("b")}
 			for _, server := range servers {
@@ -58,7 +57,7 @@ func TestRealDenial(t *testing.T) {
 			h.awaits("a", redlock.NodeReady)
 			h.awaits("b", redlock.NodeReady)
 			want(t, "spare nodes", h.Status().Spare(), 1)
-			h.release(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+			h.pair("x")
 			h.wantNoQuarantine("a denial")
 		})
 	}
@@ -114,8 +113,8 @@ func TestRealWrongTypeIsNoDenial(t *testing.T) {
 // until it succeeds. An extension that fails this way does not lose the lease.
 func TestRealUnseenIsNotLost(t *testing.T) {
 	s := newSite(t, 3)
-	h := s.newHost(maxTTL(steady))
-	l := h.take(redlock.Request{Name: "x", TTL: steady})
+	h := s.newHost(maxTTL(realTTL))
+	l := h.take(redlock.Request{Name: "x", TTL: realTTL})
 	servers := []*redlocktest.Server{s.server("a"), s.server("b")}
 	for _, server := range servers {
 		s.tell(server, "ACL", "SETUSER", "default", "-get")
@@ -126,7 +125,7 @@ func TestRealUnseenIsNotLost(t *testing.T) {
 	for _, server := range servers {
 		s.tell(server, "ACL", "SETUSER", "default", "+get")
 	}
-	h.release(h.take(redlock.Request{Name: "x", TTL: steady, Wait: steady / 2}))
+	h.release(h.take(redlock.Request{Name: "x", TTL: realTTL}))
 }
 
 // The host handles whatever another client wrote to a lock's keys, and keeps the connection.
@@ -149,10 +148,10 @@ func TestRealPlantedTime(t *testing.T) {
 // repeatedly. It is down until it answers scripts.
 func TestRealPausedNodeIsDown(t *testing.T) {
 	s := newSite(t, 3)
-	h := s.newHost()
+	h := s.newHost(impatient)
 	server := s.server("a")
-	s.tell(server, "CLIENT", "PAUSE", "60000", "WRITE")
-	h.release(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+	s.tell(server, "CLIENT", "PAUSE", "600000", "WRITE")
+	h.pair("x")
 	h.awaits("a", redlock.NodeDown)
 	h.forget()
 	before := s.looks(server)
@@ -171,10 +170,9 @@ func TestRealRefusedReleaseIsRepeated(t *testing.T) {
 	t.Parallel() // most of the time it waits
 	for name, kind := range map[string]redlock.Request{"exclusive": {Name: "x"}, "several": {Names: []string{"x", "y"}}, "shared": {Name: "x", Shared: true}} {
 		t.Run(name, func(t *testing.T) {
-			const longest = 20 * time.Second
 			s := newSite(t, 1)
-			h := s.newHost(maxTTL(longest))
-			kind.TTL = longest
+			h := s.newHost(maxTTL(realTTL))
+			kind.TTL = realTTL
 			l := h.take(kind)
 			server := s.server("a")
 			s.tell(server, "CONFIG", "SET", "min-replicas-to-write", "1")
@@ -192,12 +190,12 @@ func TestRealRefusedReleaseIsRepeated(t *testing.T) {
 // memory. (A script that has written may write more.)
 func TestRealNoMemoryKeepsLeases(t *testing.T) {
 	s := newSite(t, 3)
-	h := s.newHost(maxTTL(steady), patientHost)
+	h := s.newHost(maxTTL(realTTL))
 	leases := map[string]*redlock.Lease{
-		"exclusive": h.take(redlock.Request{Name: "x", TTL: steady}),
-		"several":   h.take(redlock.Request{Names: []string{"y", "z"}, TTL: steady}),
-		"shared":    h.take(redlock.Request{Name: "r", TTL: steady, Shared: true}),
-		"slot":      h.take(redlock.Request{Name: "s", TTL: steady, Slots: 3}),
+		"exclusive": h.take(redlock.Request{Name: "x", TTL: realTTL}),
+		"several":   h.take(redlock.Request{Names: []string{"y", "z"}, TTL: realTTL}),
+		"shared":    h.take(redlock.Request{Name: "r", TTL: realTTL, Shared: true}),
+		"slot":      h.take(redlock.Request{Name: "s", TTL: realTTL, Slots: 3}),
 	}
 	for _, node := range []string{"a", "b", "c"} {
 		s.tell(s.server(node), "CONFIG", "SET", "maxmemory", "1")
@@ -217,7 +215,7 @@ func TestRealDenialByACLAtRest(t *testing.T) {
 	for _, command := range []string{"SET", "PTTL", "ZADD", "EVALSHA"} {
 		t.Run(command, func(t *testing.T) {
 			s := newSite(t, 3)
-			h := s.newHost(patientHost)
+			h := s.newHost()
 			want(t, "spare nodes", h.Status().Spare(), 1)
 			a := s.server("a")
 			h.forget()
@@ -245,7 +243,7 @@ func TestRealNarrowACLIsNoDenial(t *testing.T) {
 	h.awaits("a", redlock.NodeReady)
 	before := s.looks(s.server("a"))
 	h.eventually("the host looks at the node", func() bool { return s.looks(s.server("a")) >= before+4 })
-	h.release(h.take(redlock.Request{Name: "web/x", TTL: quarantine}))
+	h.pair("web/x")
 	want(t, "it was refused", slices.Contains(h.states("a"), redlock.NodeRefused), false)
 }
 

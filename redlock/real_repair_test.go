@@ -19,7 +19,7 @@ import (
 // machine.)
 func TestRealLeaseOutlivesAllNodes(t *testing.T) {
 	s := newSite(t, 5)
-	h, other := s.newHost(maxTTL(realTTL), patientHost), s.newHost(maxTTL(realTTL), patientHost)
+	h, other := s.newHost(maxTTL(realTTL)), s.newHost(maxTTL(realTTL))
 	least := s.raiseCounters()
 	l := h.take(redlock.Request{Name: "x", TTL: realTTL, Keep: true})
 	fence, token := l.Fence(), h.tokenOn(s.server("e"), "x")

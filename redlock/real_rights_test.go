@@ -42,7 +42,7 @@ func TestRealMissingRights(t *testing.T) {
 			}
 			s.tell(server, strings.Fields(fix)...)
 			h.awaits("a", redlock.NodeReady)
-			h.release(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+			h.pair("x")
 			h.eventually("the node calls waiters", func() bool { return h.of("a").Calls })
 		})
 	}

@@ -69,10 +69,10 @@ type host struct {
 
 const (
 	// quarantine is the default max_ttl of hosts, so that quarantines are short. A lease that
-	// must not be lost has steady instead, because a busy machine may delay its extension.
-	steady      = 3 * time.Second
-	quarantine  = 500 * ms
-	hostTimeout = 200 * ms
+	// must not be lost has steady instead, because a busy machine may delay its extension, or
+	// realTTL if the test neither waits for a quarantine nor for an extension.
+	steady     = 8 * time.Second
+	quarantine = 500 * ms
 )
 
 // openHost makes a host that reaches only some nodes, and does not wait for them.
@@ -80,7 +80,7 @@ func (s *site) openHost(reach string, change ...func(*redlock.Options)) *host {
 	s.Helper()
 	h := &host{site: s}
 	h.only(reach)
-	o := redlock.Options{Prefix: "redlock:", NodeTimeout: hostTimeout, MaxTTL: quarantine, Observe: h.observe, Notice: h.notice}
+	o := redlock.Options{Prefix: "redlock:", NodeTimeout: realTimeout, MaxTTL: quarantine, Observe: h.observe, Notice: h.notice}
 	for _, server := range s.all {
 		o.Nodes = append(o.Nodes, h.node(redlock.NodeOptions{Name: server.Name(), Address: server.Addr()}))
 	}
@@ -145,9 +145,8 @@ func dialAddress(ctx context.Context, address string) (net.Conn, error) {
 
 func noQuarantine(o *redlock.Options) { o.NoQuarantine = true }
 
-// patientHost is for a test in which no node fails, so only a busy machine could exceed a node
-// timeout.
-func patientHost(o *redlock.Options) { o.NodeTimeout = 2 * time.Second }
+// impatient is for a test in which a node hangs, and the host notices it after eight node timeouts.
+func impatient(o *redlock.Options) { o.NodeTimeout = shortTimeout }
 
 func maxTTL(ttl time.Duration) func(*redlock.Options) {
 	return func(o *redlock.Options) { o.MaxTTL = ttl }
@@ -268,6 +267,15 @@ func (h *host) take(r redlock.Request) *redlock.Lease {
 		if time.Now().After(giveUp) || !errors.Is(err, redlock.ErrNoQuorum) {
 			h.site.Fatal(err)
 		}
+	}
+}
+
+// pair acquires a lock and releases it. On a busy machine the short lease may expire before that.
+func (h *host) pair(lock string) {
+	h.site.Helper()
+	l := h.take(redlock.Request{Name: lock, TTL: quarantine})
+	if err := l.Release(h.site.Context()); err != nil && !errors.Is(err, redlock.ErrLost) {
+		h.site.Error(err)
 	}
 }
 

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -20,11 +21,11 @@ func TestRealMinorityAway(t *testing.T) {
 	t.Parallel() // most of the time it waits
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			s := startServersWith(t, 5, patience) // even a busy node answers within that, and a wait for another one is seen
+			s := startServers(t, 5)
 			for _, server := range s.all[:2] {
 				way.begin(t, server)
 			}
-			l := s.acquire(redlock.Request{Name: "kept", TTL: 5 * time.Second, Keep: true})
+			l := s.acquire(redlock.Request{Name: "kept", TTL: steady, Keep: true})
 			granted := l.Deadline()
 			s.eventually("the lease is extended", func() bool { return l.Deadline() > granted })
 			want(t, "Extend", l.Extend(t.Context(), realTTL), nil)
@@ -47,13 +48,13 @@ func (s *servers) fastPairs(n int) {
 	for range n {
 		s.pair("x")
 	}
-	if took := time.Since(start); took > time.Duration(n)*s.timeout/10 {
-		s.Errorf("%d pairs took %v, with a node timeout of %v: they waited for the nodes that do not answer", n, took, s.timeout)
+	if took := time.Since(start); took > time.Duration(n)*realTimeout/10 {
+		s.Errorf("%d pairs took %v, with a node timeout of %v: they waited for the nodes that do not answer", n, took, realTimeout)
 	}
 }
 
-// If three of five nodes fail, Acquire and Release return within a bounded time that there is no
-// quorum, with the nodes' names. When the nodes work again, no key is left on any node.
+// If three of five nodes fail, Acquire and Release return that there is no quorum, with the nodes'
+// names. When the nodes work again, no key is left on any node.
 func TestRealMajorityAway(t *testing.T) {
 	t.Parallel() // most of the time it waits
 	for _, way := range ways {
@@ -63,11 +64,9 @@ func TestRealMajorityAway(t *testing.T) {
 			for _, server := range s.all[:3] {
 				way.begin(t, server)
 			}
-			start := time.Now()
 			_, err := s.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL})
 			wantAway(t, err, "a", "b", "c")
 			wantAway(t, before.Release(t.Context()), "a", "b", "c")
-			wantWithin(t, "both took", time.Since(start), 0, 4*shortTimeout)
 			for _, server := range s.all[:3] {
 				way.end(t, server)
 			}
@@ -92,7 +91,7 @@ func wantAway(t testing.TB, err error, nodes ...string) {
 		switch {
 		case away >= 0:
 			nodes = slices.Delete(slices.Clone(nodes), away, away+1)
-		case node.Failure != redlock.FailedTimeout:
+		case node.Failure != redlock.FailedTimeout && node.Failure != redlock.FailedLate:
 			t.Errorf("%v: %s failed, although it was not stopped", err, node.Node)
 		}
 	}
@@ -180,8 +179,8 @@ type load struct {
 	trouble func(nth int64) // called after each grant
 }
 
-// run ends after the given number of grants. With trouble, a release may lack a quorum. It must
-// never find that the lock was lost.
+// run ends after the given number of grants. With trouble, an attempt or a release may lack a quorum.
+// A release must never find that the lock was lost.
 func (l *load) run(callers int, grants int64, quorums ...*redlock.Quorum) {
 	var all sync.WaitGroup
 	for i := range callers {
@@ -197,7 +196,8 @@ func (l *load) run(callers int, grants int64, quorums ...*redlock.Quorum) {
 func (l *load) once(q *redlock.Quorum, lock int) {
 	lease, err := q.Acquire(l.s.Context(), redlock.Request{Name: name("x%d", lock), TTL: realTTL, Wait: patience})
 	if err != nil {
-		if !errors.Is(err, redlock.ErrHeld) { // for patience, other callers were faster each time
+		held := errors.Is(err, redlock.ErrHeld) // for patience, other callers were faster each time
+		if !held && (l.trouble == nil || !errors.Is(err, redlock.ErrNoQuorum)) {
 			l.s.Error(err)
 		}
 		return
@@ -379,7 +379,7 @@ func TestRealWrongType(t *testing.T) {
 func TestRealForeignClient(t *testing.T) {
 	s := startServers(t, 5)
 	for i := range 3 {
-		s.do(i, "SET", "redlock:x", "2XxPvMeeLEpyEvi8Cn7bKQ==", "NX", "PX", "30000")
+		s.do(i, "SET", "redlock:x", "2XxPvMeeLEpyEvi8Cn7bKQ==", "NX", "PX", fmt.Sprint(realTTL.Milliseconds()))
 	}
 	_, err := s.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL})
 	wantHeldBy(t, err, "")

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/redlockd/redlockd/redlock"
 )
 
 // A question about waiting hosts costs a node calls for each lock, not for each
@@ -14,7 +12,7 @@ import (
 func TestRealCostOfWaitingHosts(t *testing.T) {
 	const locks, hosts = 300, 50
 	s := newSite(t, 3)
-	h := s.newHost(func(o *redlock.Options) { o.NodeTimeout = 10 * time.Second })
+	h := s.newHost()
 	const fill = `
 		for i = 0, ARGV[1] - 1 do
 			local key = 'redlock:job' .. i

@@ -77,7 +77,7 @@ func Admit(ctx context.Context, nodes []redlock.Node, prefix string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	changed := make(chan struct{}, 1)
-	q, err := redlock.New(redlock.Options{Nodes: nodes, Prefix: prefix, NoQuarantine: true, MaxTTL: redlock.MinTTL, NodeTimeout: time.Second, Observe: func(redlock.NodeStatus) {
+	q, err := redlock.New(redlock.Options{Nodes: nodes, Prefix: prefix, NoQuarantine: true, MaxTTL: redlock.MinTTL, NodeTimeout: 10 * time.Second, Observe: func(redlock.NodeStatus) {
 		select {
 		case changed <- struct{}{}:
 		default: // a signal is already waiting

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	startTimeout = 20 * time.Second     // from exec to the first PONG, on a busy machine
+	startTimeout = time.Minute          // from exec to the first PONG, on a busy machine
 	retryPause   = 2 * time.Millisecond // between two checks of a server that is starting or stopping
 	portTries    = 5                    // another process may take the port meanwhile
 )
