@@ -259,7 +259,7 @@ func defaults() *Config {
 func Dev() *Config {
 	cfg := defaults()
 	cfg.Lease.TTL = defaultTTL
-	cfg.Quorum.NodeTimeout = 500 * time.Millisecond // embedded nodes are slow when busy, and never hang
+	cfg.Quorum.NodeTimeout = 2 * time.Second // embedded nodes are slow when busy, and never hang
 	cfg.Socket = Socket{Path: "./redlockd.sock", Mode: 0o600}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		cfg.Quorum.Nodes = append(cfg.Quorum.Nodes, Node{Name: name, Address: "embedded"})

@@ -42,7 +42,7 @@ func TestPageRedisUser(t *testing.T) {
 	if _, err := one.Scan(within(t), ""); err != nil {
 		t.Errorf("SCAN: %v", err)
 	}
-	held := acquire(t, one, redlock.Request{Name: "forced", TTL: time.Second})
+	held := acquire(t, one, redlock.Request{Name: "forced"})
 	if _, err := other.Force(within(t), "forced"); err != nil {
 		t.Errorf("FORCE: %v", err)
 	}
@@ -184,6 +184,10 @@ func waitForSlot(t *testing.T, one, other *redlock.Quorum) {
 	release(second)
 }
 
+// aclTTL is max_ttl, and the lease time of each lock: longer than a busy machine takes for one. Each
+// quarantine takes as long.
+const aclTTL = 5 * time.Second
+
 // hostWithUser returns a quorum that logs in as the page's user.
 func hostWithUser(t *testing.T, cluster *redlocktest.Cluster, durable ...*redlocktest.Server) *redlock.Quorum {
 	t.Helper()
@@ -192,7 +196,7 @@ func hostWithUser(t *testing.T, cluster *redlocktest.Cluster, durable ...*redloc
 		nodes = append(nodes, redlock.RedisNode(redlock.NodeOptions{Name: server.Name(), Address: server.Addr(), Username: "redlockd",
 			Durable: slices.Contains(durable, server), Password: func() (string, error) { return "wonderland", nil }}))
 	}
-	q, err := redlock.New(redlock.Options{Nodes: nodes, Prefix: "redlock:", NodeTimeout: 400 * time.Millisecond, MaxTTL: 2 * time.Second})
+	q, err := redlock.New(redlock.Options{Nodes: nodes, Prefix: "redlock:", NodeTimeout: 5 * time.Second, MaxTTL: aclTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +228,7 @@ func acquire(t *testing.T, q *redlock.Quorum, r redlock.Request) *redlock.Lease 
 }
 
 func ask(ctx context.Context, q *redlock.Quorum, r redlock.Request) (*redlock.Lease, error) {
-	r.Keep, r.TTL, r.Wait = true, time.Second, patience
+	r.Keep, r.TTL, r.Wait = true, aclTTL, patience
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return q.Acquire(ctx, r)
@@ -235,7 +239,7 @@ func ask(ctx context.Context, q *redlock.Quorum, r redlock.Request) (*redlock.Le
 func useKind(t *testing.T, name string, kind redlock.Request, one, other *redlock.Quorum, missing string) {
 	t.Helper()
 	l := acquire(t, one, kind)
-	if err := l.Extend(within(t), time.Second); err != nil {
+	if err := l.Extend(within(t), aclTTL); err != nil {
 		t.Errorf("%s: extending: %v", name, err)
 	}
 	if _, err := other.Who(within(t), append(kind.Names, kind.Name)[0]); err != nil {

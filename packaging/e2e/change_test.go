@@ -74,7 +74,7 @@ func startDaemons(t *testing.T, n, nodes int, ttl time.Duration, list string) *f
 // configure writes a config with both lists of nodes, which may be equal.
 func (f *fleet) configure(h *host, before, after string) {
 	f.t.Helper()
-	lines := []string{`quorum {`, `node_timeout = "1s"`, fmt.Sprintf(`max_ttl = "%v"`, f.ttl)}
+	lines := []string{`quorum {`, fmt.Sprintf(`node_timeout = "%v"`, f.ttl/5), fmt.Sprintf(`max_ttl = "%v"`, f.ttl)}
 	for _, server := range f.cluster.Servers {
 		name := server.Name()
 		isOld, isNew := strings.Contains(before, name), strings.Contains(after, name)

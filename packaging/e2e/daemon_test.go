@@ -21,8 +21,9 @@ type host struct {
 	config string
 }
 
-// newHost writes a config for the cluster's nodes. quorum has more lines for its quorum block. The
-// path is short, because it contains a Unix socket.
+// newHost writes a config for the cluster's nodes. On a busy machine as well, they answer within this
+// node_timeout. quorum has more lines for its quorum block. The path is short, because it contains a Unix
+// socket.
 func newHost(t *testing.T, cluster *redlocktest.Cluster, quorum ...string) *host {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rl")
@@ -38,7 +39,7 @@ func newHost(t *testing.T, cluster *redlocktest.Cluster, quorum ...string) *host
 // configure writes the config. Every user that may enter the directory may use the socket.
 func (h *host) configure(cluster *redlocktest.Cluster, quorum []string) {
 	h.t.Helper()
-	lines := append([]string{`quorum {`, `node_timeout = "500ms"`}, quorum...)
+	lines := append([]string{`quorum {`, `node_timeout = "2s"`}, quorum...)
 	for _, server := range cluster.Servers {
 		lines = append(lines, fmt.Sprintf("node %q { address = %q }", server.Name(), server.Addr()))
 	}
@@ -81,7 +82,17 @@ func five(t *testing.T) (*redlocktest.Cluster, *host, *process) {
 	cluster := redlocktest.StartRedis(t, 5)
 	cluster.Admit(t)
 	h := newHost(t, cluster)
-	return cluster, h, h.serve()
+	d := h.serve()
+	h.awaitReady()
+	return cluster, h, d
+}
+
+// awaitReady waits until all of five nodes are ready: at its start a daemon waits for them for a second only.
+func (h *host) awaitReady() {
+	h.t.Helper()
+	n := h.nc()
+	waitFor(h.t, "all nodes are ready", func() bool { return spare(n) == 2 })
+	n.kill()
 }
 
 // dev starts redlockd -dev, and returns when it has printed its greeting.
@@ -99,5 +110,7 @@ func dev(t *testing.T) (h *host, d *process, greeting string) {
 		said = append(said, d.line())
 	}
 	said = append(said, d.line()) // blank, like the first line
-	return &host{t: t, dir: dir, socket: filepath.Join(dir, "redlockd.sock")}, d, strings.Join(said, "\n")
+	h = &host{t: t, dir: dir, socket: filepath.Join(dir, "redlockd.sock")}
+	h.awaitReady()
+	return h, d, strings.Join(said, "\n")
 }

@@ -135,7 +135,7 @@ func (i *installation) install(deb string) {
 
 func (i *installation) configure(cluster *redlocktest.Cluster) {
 	i.t.Helper()
-	lines := []string{"quorum {", `node_timeout = "500ms"`}
+	lines := []string{"quorum {", `node_timeout = "2s"`}
 	for _, server := range cluster.Servers {
 		lines = append(lines, fmt.Sprintf("node %q { address = %q }", server.Name(), "unix:/srv/"+server.Name()+"/"+filepath.Base(server.Addr())))
 	}

@@ -76,11 +76,11 @@ func TestUserAtAllLimitsLosesNoLeaseOfAnother(t *testing.T) { // not in parallel
 	cluster.Admit(t)
 	busy, calm := newHost(t, cluster), newHost(t, cluster)
 	for _, h := range []*host{busy, calm} {
-		writeFile(t, h.config, strings.Replace(readFile(t, h.config), `node_timeout = "500ms"`, "", 1))
+		writeFile(t, h.config, strings.Replace(readFile(t, h.config), `node_timeout = "2s"`, `node_timeout = "1s"`, 1))
 		h.serve()
 	}
 	keeper, blocker, tries := calm.guest(t), calm.guest(t), calm.guest(t)
-	const kept, keptTTL = 20, 3 * time.Second
+	const kept, keptTTL = 20, 6 * time.Second
 	for i := range kept {
 		keeper.ask(fmt.Sprintf("LOCK kept%d ttl=%d wait=30s", i, keptTTL.Milliseconds()), "OK lock=kept")
 	}
@@ -113,7 +113,7 @@ func TestUserAtAllLimitsLosesNoLeaseOfAnother(t *testing.T) { // not in parallel
 
 	var took []time.Duration
 	late, failed := 0, 0
-	for end := time.Now().Add(2 * keptTTL); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(keptTTL * 3 / 2); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if len(took) == 20 {
 			blocker.write("UNLOCK n99,readers\n")
 		}

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a test waits for an event. Only a failing test takes that long.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // binaries is the directory with redlockd and redlock as they are shipped.
 var binaries string

@@ -71,7 +71,7 @@ func (s *tlsSite) node(name, address string) tlsNode {
 
 func (s *tlsSite) configure(more string, nodes ...tlsNode) {
 	s.t.Helper()
-	text := "quorum {\nnode_timeout = \"500ms\"\n"
+	text := "quorum {\nnode_timeout = \"2s\"\n"
 	for i := range nodes {
 		text += nodes[i].String()
 	}
