@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -45,14 +46,14 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 }
 
 // sign signs a certificate. An authority signs its own certificate.
-func (a *authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
+func (a *authority) sign(template *x509.Certificate, key crypto.Signer) *x509.Certificate {
 	a.t.Helper()
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
 	parent := a.cert
 	if parent == nil {
 		parent = template
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), a.key)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -69,7 +70,12 @@ type pair struct{ cert, key string }
 // issue writes a certificate for name, valid until then, to dir/file.pem and .key.
 func (a *authority) issue(dir, file, name string, until time.Time) pair {
 	a.t.Helper()
-	key := newKey(a.t)
+	return a.issueTo(newKey(a.t), dir, file, name, until)
+}
+
+// issueTo is issue with a key of another kind.
+func (a *authority) issueTo(key crypto.Signer, dir, file, name string, until time.Time) pair {
+	a.t.Helper()
 	cert := a.sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
 		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: until,
