@@ -456,7 +456,7 @@ func waitUntil(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	poll := time.NewTicker(time.Millisecond)
 	defer poll.Stop()
-	for giveUp := time.Now().Add(20 * time.Second); !happened(); <-poll.C {
+	for giveUp := time.Now().Add(2 * time.Minute); !happened(); <-poll.C {
 		if time.Now().After(giveUp) {
 			t.Fatalf("%s: never", what)
 		}

@@ -24,7 +24,7 @@ import (
 // TestMain fails if a test leaves a goroutine of this package running.
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if left := goroutinesLeft(time.Now().Add(5 * time.Second)); code == 0 && left != "" {
+	if left := goroutinesLeft(time.Now().Add(time.Minute)); code == 0 && left != "" {
 		println("goroutines are left:\n" + left)
 		code = 1
 	}

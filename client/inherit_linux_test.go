@@ -26,7 +26,7 @@ func TestInherit(t *testing.T) {
 		t.Errorf("a child has %d sockets before Inherit and %d after it, want one more", before, after)
 	}
 	c.Close()
-	daemon.SetReadDeadline(time.Now().Add(10 * time.Second))
+	daemon.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	if n, err := daemon.Read(make([]byte, 1)); n > 0 || err == nil || isTimeout(err) {
 		t.Errorf("after Close, while a child runs, the daemon reads %d bytes, %v, want the end", n, err)
 	}
@@ -133,7 +133,7 @@ func socketsOf(t *testing.T) (count int, running *child) {
 	}
 	running = &child{cmd, stdin.Close}
 	t.Cleanup(running.Close)
-	stdout.(*os.File).SetReadDeadline(time.Now().Add(20 * time.Second))
+	stdout.(*os.File).SetReadDeadline(time.Now().Add(2 * time.Minute))
 	if _, err := fmt.Fscanln(bufio.NewReader(stdout), &count); err != nil {
 		t.Fatal(err)
 	}

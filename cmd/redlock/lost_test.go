@@ -79,7 +79,7 @@ func TestDaemonEnds(t *testing.T) {
 // if the daemon is silent.
 func TestKilledBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
-	const ttl, margin = 40 * time.Second, 2 * time.Second // margin: a twentieth of ttl
+	const ttl, margin = 80 * time.Second, 4 * time.Second // margin: a twentieth of ttl
 	deadline := make(chan time.Duration, 1)
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: func() []string {
 		at := boottime.Exact() + ttl/4 // as if the answer had come late
@@ -109,13 +109,13 @@ func TestKilledBeforeTheDeadline(t *testing.T) {
 func TestKilledInTimeWithLittleGrace(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: func() []string {
-		return []string{cmdtest.GrantLine(boottime.Exact()+5*time.Second, 40*time.Second)} // as if the answer had come late
+		return []string{cmdtest.GrantLine(boottime.Exact()+10*time.Second, 80*time.Second)} // as if the answer had come late
 	}})
-	p, _ := cmdtest.RunPuppet(t, f.Socket, "-t", "40s", "--grace", "2.5s")
+	p, _ := cmdtest.RunPuppet(t, f.Socket, "-t", "80s", "--grace", "4.5s")
 	p.ExpectTerminated()
 	p.ReadAll()
 	p.ExpectExit(exit.Lost)
-	if stderr := p.Stderr(); !regexp.MustCompile(`got SIGKILL (2|1\.\d+)s before the deadline`).MatchString(stderr) { // a twentieth of -t
+	if stderr := p.Stderr(); !regexp.MustCompile(`got SIGKILL ([1-4]|[1-3]\.\d+|\d+(\.\d+)?m)s before the deadline`).MatchString(stderr) { // a twentieth of -t
 		t.Errorf("stderr is %q", stderr)
 	}
 }

@@ -120,7 +120,7 @@ func TestReloadAtTheEnd(t *testing.T) {
 	select {
 	case code := <-ended:
 		f.check(t, code, exitOK, "", "")
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the program does not end, because the config is not taken")
 	}
 }
@@ -147,7 +147,7 @@ func TestDev(t *testing.T) {
 		t.Errorf("the greeting is above the log:\n%s", text)
 	}
 	go io.Copy(io.Discard, printed) // until it ends
-	if got := ask(t, socket, "LOCK demo wait=5s"); !strings.HasPrefix(got, "OK lock=demo ") {
+	if got := ask(t, socket, "LOCK demo wait=100s"); !strings.HasPrefix(got, "OK lock=demo ") {
 		t.Errorf("got %q, want OK", got)
 	}
 	f.signals <- syscall.SIGTERM
@@ -156,7 +156,7 @@ func TestDev(t *testing.T) {
 		if code != exitOK {
 			t.Errorf("got exit code %d, want 0:\n%s", code, text)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("SIGTERM did not end the program")
 	}
 }
@@ -168,7 +168,7 @@ func ask(t *testing.T, socket, request string) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	fmt.Fprintln(conn, request)
 	answer, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil {

@@ -27,7 +27,7 @@ func listenAsManager(t *testing.T) (awaitMessage func(want string)) {
 	t.Setenv("NOTIFY_SOCKET", path)
 	return func(want string) {
 		t.Helper()
-		manager.SetReadDeadline(time.Now().Add(20 * time.Second))
+		manager.SetReadDeadline(time.Now().Add(2 * time.Minute))
 		buffer := make([]byte, 4096)
 		n, err := manager.Read(buffer)
 		if got := string(buffer[:n]); err != nil || !strings.HasPrefix(got, want) {

@@ -9,7 +9,7 @@ import (
 
 // Patience is how long a test waits for an event that should come at once. It bounds a failing test,
 // never a passing one.
-const Patience = 20 * time.Second
+const Patience = 2 * time.Minute
 
 // pollEvery is how often Eventually checks.
 const pollEvery = 2 * time.Millisecond

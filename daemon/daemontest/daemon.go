@@ -40,7 +40,7 @@ func New(t *testing.T, n int, serve Serve, change func(*config.Config)) *Daemon 
 	cluster.Admit(t)
 	d := NewDev(t, serve)
 	d.Nodes = cluster
-	d.Cfg.Quorum.Nodes, d.Cfg.Quorum.NodeTimeout = nil, 250*time.Millisecond
+	d.Cfg.Quorum.Nodes, d.Cfg.Quorum.NodeTimeout = nil, 2*time.Second
 	for i, server := range cluster.Servers {
 		d.Cfg.Quorum.Nodes = append(d.Cfg.Quorum.Nodes, config.Node{Name: string(rune('a' + i)), Address: server.Addr()})
 	}

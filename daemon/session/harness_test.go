@@ -7,7 +7,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -78,7 +77,7 @@ func serve(ctx context.Context, td *daemontest.Daemon, ready func()) error {
 		return err
 	}
 	defer stopWatching()
-	settling, cancel := context.WithTimeout(ctx, time.Second)
+	settling, cancel := context.WithTimeout(ctx, daemontest.Patience)
 	d.Nodes.Settle(settling)
 	cancel()
 	listener, err := net.Listen("unix", cfg.Socket.Path)

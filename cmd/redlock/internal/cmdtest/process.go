@@ -25,7 +25,7 @@ func ExpectNothingHeld(t *testing.T, socket string) {
 }
 
 // Timeout is how long a test waits for an event. Only a failing test takes that long.
-const Timeout = 30 * time.Second
+const Timeout = 2 * time.Minute
 
 // TestBinary is the program that runs in each role: this one or, with the race detector, the same
 // without it.
