@@ -315,7 +315,7 @@ download() {
 }
 
 # check_modules downloads what its checks need.
-check_modules() { check_module && in_bench check_module && in_nemesis check_module; }
+check_modules() { check_module && in_bench check_module && in_nemesis check_module && in_adapters check_module; }
 
 check_module() { go mod download && go mod verify && go mod tidy -diff; }
 
@@ -441,6 +441,7 @@ vet() {
 	plain go vet ./...
 	in_bench plain go vet ./...
 	in_nemesis plain go vet ./...
+	in_adapters plain go vet ./...
 }
 
 # run_staticcheck uses the program and the results in the caches of Go and staticcheck.
@@ -463,6 +464,9 @@ in_bench() { (cd packaging/bench && "$@"); }
 
 # in_nemesis COMMAND... runs it in the module of the nemesis.
 in_nemesis() { (cd packaging/nemesis && "$@"); }
+
+# in_adapters COMMAND... runs it in the module of the adapters for Go. packaging/e2e runs its tests.
+in_adapters() { (cd packaging/examples/adapters/go && "$@"); }
 
 # build_all builds what all tests need, with the race detector, and the .deb and .rpm.
 build_all() {
