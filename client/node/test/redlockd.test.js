@@ -4,13 +4,14 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import fs from 'node:fs'
 import { createRequire } from 'node:module'
+import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
 import { afterEach, beforeEach, mock, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { inspect } from 'node:util'
 
-import { Already, Client, Closed, Held, Invalid, Lost, NotHeld, Unavailable } from 'redlockd'
+import { Already, Client, Closed, Denied, Held, Invalid, Lost, NotHeld, Unavailable } from 'redlockd'
 
 const rounds = Number(process.env.REDLOCKD_ROUNDS ?? 300)
 let c, name
@@ -314,6 +315,39 @@ test('sockets that are wrong', async () => {
   await (await locked).release()
   await waiting.close()
   fs.rmSync(folder, { recursive: true })
+})
+
+test('a socket that this user may not open', { skip: process.geteuid() !== 0 && 'only root can become another user' }, async () => {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'rl'))
+  fs.chmodSync(folder, 0o755)
+  const server = net.createServer().listen(path.join(folder, 's'))
+  await once(server, 'listening')
+  fs.chmodSync(server.address(), 0o600)
+  const denied = new Client(server.address())
+  process.seteuid(65534)
+  try {
+    await assert.rejects(denied.lock('job'), (error) => error instanceof Denied && /group of the socket/.test(error.message))
+  } finally {
+    process.seteuid(0)
+    await denied.close()
+    server.close()
+    fs.rmSync(folder, { recursive: true })
+  }
+})
+
+test('an old daemon, and a server of another protocol', async () => {
+  for (const [answer, hint] of [['@% ERR VERB : no such request', /VERB: no such request/], ['HTTP/1.1 400 Bad Request', /does not speak the protocol/]]) {
+    const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'rl'))
+    const server = net.createServer((connection) => {
+      connection.once('data', (line) => connection.write(answer.replace('%', String(line).split(' ')[0].slice(1)) + '\n'))
+    }).listen(path.join(folder, 's'))
+    await once(server, 'listening')
+    const old = new Client(server.address())
+    await assert.rejects(old.lock('job', { wait: 5000 }), hint)
+    await old.close()
+    server.close()
+    fs.rmSync(folder, { recursive: true })
+  }
 })
 
 test('tryLock, locked, owned', async () => {

@@ -166,8 +166,8 @@ class Client(Generic[AnyLease, AnyLock]):
         and then raises Unavailable. The other options are LOCK's in PROTOCOL. Durations are in seconds.
         """
         for option in unknown:
-            hint = OTHERS.get(option, "CLIENTS has the options")
-            raise TypeError(f"lock() has no option {option}=: {hint}")
+            known = [p.name + "=" for p in inspect.signature(self.lock).parameters.values() if p.kind is p.KEYWORD_ONLY]
+            raise TypeError(f"lock() has no option {option}=: {OTHERS.get(option) or 'there are ' + ', '.join(known)}")
         durations = {"ttl": ttl, "max": max, "min": min, "guard": guard, "linger": linger, "beat": beat}
         request = _wire.Request(names, wait, mode, hold, slots, pid, note, durations)
         if release_wait is not None:

@@ -243,6 +243,41 @@ class BadInput(WithClient):
         with self.assertRaises(TypeError):
             redlockd.Client(5)  # type: ignore[arg-type]
 
+    @unittest.skipUnless(os.geteuid() == 0, "only root can become another user")
+    def test_permission(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+            os.chmod(folder, 0o755)
+            server.bind(os.path.join(folder, "s"))
+            server.listen()
+            os.chmod(server.getsockname(), 0o600)
+            os.seteuid(65534)
+            try:
+                with redlockd.Client(server.getsockname()) as c, self.assertRaisesRegex(redlockd.Denied, "group of the socket"):
+                    c.lock("job").acquire()
+            finally:
+                os.seteuid(0)
+
+    def test_old_daemon(self) -> None:
+        """A daemon of before HELLO, and a server of another protocol."""
+        for answer, hint in [("@%s ERR VERB : no such request\n", "VERB: no such request"), ("HTTP/1.1 400 Bad Request\n", "does not speak the protocol")]:
+            with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+                server.bind(os.path.join(folder, "s"))
+                server.listen()
+
+                def serve() -> None:
+                    with server.accept()[0] as connection:
+                        tag = connection.recv(4096).decode().split()[0][1:]
+                        connection.sendall((answer % tag if "%s" in answer else answer).encode())
+                        while connection.recv(4096):
+                            pass
+
+                daemon = threading.Thread(target=serve)
+                daemon.start()
+                with self.subTest(answer), redlockd.Client(server.getsockname()) as c:
+                    with self.assertRaisesRegex(redlockd.Error, hint):
+                        c.lock("job", wait=5).acquire()
+                daemon.join()
+
     def test_waits_for_the_socket(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "later")
