@@ -378,6 +378,7 @@ missing_options() {
 	done
 	[[ -e /usr/share/php/Symfony/Component/Lock ]] || echo php-symfony-lock
 	[[ -e /usr/share/php/Illuminate/Cache ]] || echo php-illuminate-cache
+	compgen -G '/usr/sbin/php-fpm*' >/dev/null || echo php-fpm # 1.7 MB
 	php -r 'exit(extension_loaded("zip") ? 0 : 1);' 2>/dev/null || echo php-zip # for Composer
 }
 

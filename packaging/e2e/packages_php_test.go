@@ -19,18 +19,30 @@ func TestPHPPackage(t *testing.T) {
 	project := phpProject(t)
 	_, h, _ := five(t)
 	for file, needs := range map[string]string{
-		"redlockd.php": "", "symfony.php": "/usr/share/php/Symfony/Component/Lock/autoload.php", "laravel.php": "/usr/share/php/Illuminate/Cache/autoload.php",
+		"redlockd.php": "", "workers.php": "", "symfony.php": "/usr/share/php/Symfony/Component/Lock/autoload.php", "laravel.php": "/usr/share/php/Illuminate/Cache/autoload.php",
 	} {
 		t.Run(file, func(t *testing.T) {
 			if _, err := os.Stat(needs); needs != "" && err != nil {
 				t.Skipf("the framework is needed: apt-get install php-symfony-lock php-illuminate-cache: %v", err)
 			}
-			tests := exec.Command("php", filepath.Join(phpClient, "tests", file))
-			tests.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket, "REDLOCKD_AUTOLOAD="+filepath.Join(project, "vendor", "autoload.php"))
-			if output, err := combined(tests); err != nil {
-				t.Errorf("%v\n%s", err, output)
-			}
+			testPHP(t, h, project, file)
 		})
+	}
+	t.Run("php-fpm", func(t *testing.T) {
+		found, err := filepath.Glob("/usr/sbin/php-fpm*")
+		if err != nil || len(found) == 0 {
+			t.Skip("php-fpm is needed: apt-get install php-fpm")
+		}
+		testPHP(t, h, project, "workers.php", "REDLOCKD_FPM="+found[0])
+	})
+}
+
+func testPHP(t *testing.T, h *host, project, file string, env ...string) {
+	t.Helper()
+	tests := exec.Command("php", filepath.Join(phpClient, "tests", file))
+	tests.Env = append(os.Environ(), append(env, "REDLOCK_SOCKET="+h.socket, "REDLOCKD_AUTOLOAD="+filepath.Join(project, "vendor", "autoload.php"))...)
+	if output, err := combined(tests); err != nil {
+		t.Errorf("%v\n%s", err, output)
 	}
 }
 

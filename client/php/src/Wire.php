@@ -12,13 +12,6 @@ final class Wire
     public const MAX_SOCKET_PATH = 107; // bytes
     public const LEAD = 0.011; // by which clock may be early: /proc/uptime has hundredths of a second
 
-    private const ERRORS = [
-        'HELD' => Held::class, 'ALREADY' => Already::class, 'NOQUORUM' => NoQuorum::class, 'LOST' => Lost::class, 'NOTHELD' => NotHeld::class,
-        'DEADLOCK' => Deadlock::class, 'CANCELLED' => Cancelled::class, 'DENIED' => Denied::class, 'LIMIT' => Limit::class, 'SHUTDOWN' => Shutdown::class,
-        'UNKNOWN' => Unknown::class, 'INTERNAL' => Internal::class,
-        'SYNTAX' => Invalid::class, 'VERB' => Invalid::class, 'NAME' => Invalid::class, 'OPTION' => Invalid::class, 'TOOLONG' => Invalid::class,
-    ];
-
     private static ?bool $hasUptime = null;
 
     /** Tells whether clock is the clock of deadline=. */
@@ -86,7 +79,7 @@ final class Wire
     public static function refusal(string $what, array $parsed): RedlockdException
     {
         $code = $parsed['code'];
-        $kind = self::ERRORS[$code] ?? RedlockdException::class;
+        $kind = RedlockdException::classOf($code);
         $said = $parsed['text'] === '' ? 'refused by redlockd' : $parsed['text'];
         $text = $kind === Held::class || $kind === Lost::class || str_contains($said, $code) ? $said : "$code: $said";
 

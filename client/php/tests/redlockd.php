@@ -83,7 +83,7 @@ test('withLock', function (string $name) {
     same(true, isFree($name));
     same(0.0, $kept->remaining());
     throws(Redlockd\NotHeld::class, '', $kept->release(...));
-    throws(Redlockd\NotHeld::class, '', $kept->check(...));
+    same('NOTHELD', throws(Redlockd\NotHeld::class, '', $kept->check(...))->errorCode);
     throws(DivisionByZeroError::class, '', static fn () => $c->withLock($name, static fn () => intdiv(1, 0)));
     same(true, isFree($name));
     $c->withLock($name, static fn (Lease $lease) => $lease->release());
@@ -334,48 +334,6 @@ test('signals at any time', function (string $name) {
     $other->check(); // the connection is the same
     same(0, $c->resumed());
     same(true, isFree($name));
-});
-
-test('the next request of a worker', function (string $name) {
-    $address = '127.0.0.1:' . explode(':', stream_socket_get_name($free = stream_socket_server('tcp://127.0.0.1:0'), false))[1];
-    fclose($free);
-    $server = proc_open([PHP_BINARY, '-d', 'display_errors=stderr', '-S', $address, __DIR__ . '/worker.php'], [1 => ['file', '/dev/null', 'w'], 2 => ['file', '/dev/null', 'w']], $pipes);
-    $get = static function (string $do, string $of = '') use ($address, $name): string {
-        $context = stream_context_create(['http' => ['ignore_errors' => true]]);
-
-        return file_get_contents("http://$address/?" . http_build_query(['do' => $do, 'name' => $name . $of]), false, $context);
-    };
-    try {
-        for ($tries = 0; ; $tries++) {
-            try {
-                $get('use');
-                break;
-            } catch (ErrorException $error) { // it does not listen yet
-                $tries < 500 ? usleep(10_000) : throw $error;
-            }
-        }
-        $socket = $get('use');
-        contains('socket ', $socket);
-        same($socket, $get('use'));
-        same($socket, $get('two'));
-        $get('throw');
-        same(true, isFree($name));
-        same($socket, $get('use')); // withLock has released it
-        $get('leave');
-        same(true, isFree($name)); // at once, and without a next request
-        same(false, $socket === ($next = $get('use')));
-
-        // A request dies while its LOCK waits. Its grant would come to the next request, and stay.
-        $held = client()->lock("$name d");
-        $get('die', ' d');
-        same(1, count(array_filter(client()->list(), static fn ($line) => $line['lock'] === "$name d" && $line['state'] === 'waiting')));
-        same(false, $next === $get('use'));
-        $held->release();
-        same(true, isFree("$name d"));
-    } finally {
-        proc_terminate($server);
-        proc_close($server);
-    }
 });
 
 finish();

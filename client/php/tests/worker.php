@@ -1,7 +1,6 @@
 <?php
 
-// The program of a PHP worker in tests/redlockd.php: each request does what ?do= says, with a persistent connection.
-// php -S keeps persistent connections between requests, as php-fpm does.
+// The program of a PHP worker in tests/workers.php: each request does what ?do= says, with a persistent connection.
 
 declare(strict_types=1);
 
