@@ -72,7 +72,7 @@ const (
 	// must not be lost has steady instead, because a busy machine may delay its extension, or
 	// realTTL if the test neither waits for a quarantine nor for an extension.
 	steady     = 8 * time.Second
-	quarantine = 500 * ms
+	quarantine = 1500 * ms
 )
 
 // openHost makes a host that reaches only some nodes, and does not wait for them.
@@ -144,6 +144,9 @@ func dialAddress(ctx context.Context, address string) (net.Conn, error) {
 }
 
 func noQuarantine(o *redlock.Options) { o.NoQuarantine = true }
+
+// unhurried is for a test in which a node has work for many seconds on a busy machine.
+func unhurried(o *redlock.Options) { o.NodeTimeout = 2 * patience }
 
 // impatient is for a test in which a node hangs, and the host notices it after eight node timeouts.
 func impatient(o *redlock.Options) { o.NodeTimeout = shortTimeout }

@@ -72,6 +72,8 @@ func TestRealMajorityAway(t *testing.T) {
 			}
 			s.eventually("all nodes are used again", func() bool { return s.q.Status().Ready == 5 })
 			s.wantNoKeys()
+			s.timeout = realTimeout
+			s.q = s.another()
 			s.pair("x")
 		})
 	}

@@ -12,7 +12,7 @@ import (
 func TestRealCostOfWaitingHosts(t *testing.T) {
 	const locks, hosts = 300, 50
 	s := newSite(t, 3)
-	h := s.newHost()
+	h := s.newHost(unhurried)
 	const fill = `
 		for i = 0, ARGV[1] - 1 do
 			local key = 'redlock:job' .. i

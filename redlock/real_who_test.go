@@ -15,7 +15,7 @@ import (
 func TestRealManyAskWhoOfManyReaders(t *testing.T) {
 	const readers, callers = 3000, 60
 	s := newSite(t, 3)
-	h := s.newHost()
+	h := s.newHost(unhurried)
 	s.shareWith(readers)
 	h.forget()
 	var all sync.WaitGroup
@@ -37,7 +37,7 @@ func TestRealManyAskWhoOfManyReaders(t *testing.T) {
 func TestRealForceOfManyReaders(t *testing.T) {
 	const readers = 6000
 	s := newSite(t, 3)
-	h := s.newHost()
+	h := s.newHost(unhurried)
 	s.shareWith(readers)
 	forced, err := h.Force(t.Context(), "x")
 	if err != nil || len(forced) != readers {
