@@ -74,19 +74,31 @@ func nemesis(t *testing.T, args ...string) (string, int) {
 }
 
 func TestNoViolationOfRedlockd(t *testing.T) {
+	var unseen []string // kinds of faults that changed nothing yet
+	for _, kind := range faultKinds {
+		if kind.possible(&world{options: options{tls: true}, network: &network{}, nodes: make([]*node, 5), daemons: []*daemon{{mounted: true}}}) {
+			unseen = append(unseen, kind.name)
+		}
+	}
+	for seed := 1; seed == 1 || len(unseen) > 0 && seed <= 5 && !t.Failed(); seed++ { // a busy machine has few grants that a fault could hit
+		out := withoutViolation(t, seed)
+		unseen = slices.DeleteFunc(unseen, func(kind string) bool {
+			line := lineWith(out, "| "+kind+" |")
+			return line != "" && !strings.HasSuffix(strings.TrimSpace(line), "| 0 |")
+		})
+	}
+	if len(unseen) > 0 {
+		t.Errorf("no fault of these kinds changed anything: %q", unseen)
+	}
+}
+
+// withoutViolation makes a run and checks its history again. It returns the report.
+func withoutViolation(t *testing.T, seed int) string {
+	t.Helper()
 	record := filepath.Join(t.TempDir(), "history.jsonl.gz")
-	out, code := nemesis(t, "-for", fmt.Sprintf("%ds", effort.Rounds(30, 3600)), "-tls", "-record", record)
+	out, code := nemesis(t, "-for", fmt.Sprintf("%ds", effort.Rounds(30, 3600)), "-seed", fmt.Sprint(seed), "-tls", "-record", record)
 	if code != 0 {
 		t.Errorf("exit code %d, want 0", code)
-	}
-	for _, kind := range faultKinds {
-		if !kind.possible(&world{options: options{tls: true}, network: &network{}, nodes: make([]*node, 5), daemons: []*daemon{{mounted: true}}}) {
-			continue
-		}
-		line := lineWith(out, "| "+kind.name+" |")
-		if line == "" || strings.HasSuffix(strings.TrimSpace(line), "| 0 |") {
-			t.Errorf("no fault %q changed anything: %q", kind.name, line)
-		}
 	}
 	if line := lineWith(out, "| the store compares tokens |"); line == "" || strings.HasPrefix(line, "| the store compares tokens | 0 |") {
 		t.Errorf("no work under the locks: %q", line)
@@ -97,6 +109,7 @@ func TestNoViolationOfRedlockd(t *testing.T) {
 	if again, code := checked(t, record); code != 0 || !strings.Contains(again, "0 violations") {
 		t.Errorf("the recorded history: exit code %d, %s", code, again)
 	}
+	return out
 }
 
 // Durable nodes vote at once after a power loss: they have all votes that they answered.

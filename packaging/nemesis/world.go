@@ -24,7 +24,7 @@ import (
 const (
 	maxTTL      = 2 * time.Second // of the daemons: the longest lease, and the length of a quarantine
 	nodeTimeout = 100 * time.Millisecond
-	startWait   = 30 * time.Second
+	startWait   = 2 * time.Minute
 )
 
 // A world is everything that one run starts.
