@@ -76,6 +76,26 @@ func (w *realWaiter) wait(r redlock.Request) {
 	w.host.eventually("the client waits", func() bool { return w.tries.Load() >= before+2 })
 }
 
+// threeHosts returns three hosts with five servers.
+func threeHosts(t *testing.T) (*site, []*host) {
+	s := newSite(t, 5)
+	var hosts []*host
+	for range 3 {
+		hosts = append(hosts, s.newHost(maxTTL(realTTL)))
+	}
+	for _, h := range hosts {
+		h.eventually("the nodes report changes", func() bool {
+			for _, node := range h.Status().Nodes {
+				if !node.Calls {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	return s, hosts
+}
+
 // listenerPing is the interval of pings on a listener, in package redis.
 const listenerPing = 5 * time.Second
 

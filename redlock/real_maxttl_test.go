@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
-	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // Two hosts have different values of max_ttl. The larger one is written to the nodes before it is
@@ -47,28 +46,4 @@ func wantFollows(t *testing.T, s *site) {
 	h := s.newHost()
 	h.wantNoQuarantine("a host that comes later")
 	h.pair("x")
-}
-
-// New nodes are admitted after one quarantine. Until then, the errors of waiters say how long it
-// takes. Exactly one event says that the counters restarted.
-func TestRealNewNodesWaitOnce(t *testing.T) {
-	t.Parallel()
-	s := &site{TB: t, all: redlocktest.StartRedis(t, 3).Servers}
-	start := time.Now()
-	one, two := s.openHost(everywhere, maxTTL(steady)), s.openHost(everywhere, maxTTL(steady))
-	one.Settle(t.Context())
-	_, err := one.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
-	wantNoQuorum(t, err, redlock.FailedQuarantined, "a", "b", "c")
-	if err == nil || !strings.Contains(err.Error(), "nodes in quarantine (new or restarted, they may have forgotten locks that are still held): a, b, c") {
-		t.Errorf("got error %v, want it to name the new nodes", err)
-	}
-	wantWithin(t, "quarantine left", one.Status().Left, 1, steady)
-	l := one.take(redlock.Request{Name: "x", TTL: quarantine, Wait: redlock.Forever})
-	wantLater(t, "the first lock", start, steady)
-	one.release(l)
-	for _, server := range s.all {
-		two.awaits(server.Name(), redlock.NodeReady)
-	}
-	wantOnce(t, one, two, redlock.NewFleet, "")
-	wantFollows(t, s)
 }

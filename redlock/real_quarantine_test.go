@@ -131,27 +131,3 @@ func wantOnce(t *testing.T, one, two *host, kind redlock.NoticeKind, node string
 		t.Errorf("%s of node %q was reported %d times by one host and %d times by the other, want once by each host that noticed", kind, node, first, second)
 	}
 }
-
-// All nodes of a quorum lose their data, one after the other. Because the counters are copied
-// each time, fencing tokens continue to grow, although in the end no node of the quorum has any
-// data of its own.
-func TestRealFlushOneAfterTheOther(t *testing.T) {
-	s := newSite(t, 5)
-	h := s.newHost()
-	s.raiseCounters()
-	before := h.take(redlock.Request{Name: "x", TTL: quarantine})
-	h.release(before)
-	for _, node := range []string{"a", "b", "c"} {
-		h.forget()
-		s.flush(node)
-		h.wentThrough(node, redlock.NodeQuarantined)
-		h.awaits(node, redlock.NodeReady)
-	}
-	s.server("d").Kill()
-	s.server("e").Kill()
-	after := h.take(redlock.Request{Name: "x", TTL: quarantine})
-	if after.Fence() <= before.Fence() {
-		t.Errorf("fencing token %d after %d", after.Fence(), before.Fence())
-	}
-	want(t, "reported losses of a quorum's counters", len(h.noticesOf(redlock.CountersLost, "")), 0)
-}

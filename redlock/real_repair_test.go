@@ -13,37 +13,6 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Each node dies once and restarts empty, one after the other. A held lease outlives all of it:
-// it is set again on each node that is admitted. In the end no node is left that granted it. (The
-// test shortens the quarantines, so that the lease can be long and is not lost on a busy
-// machine.)
-func TestRealLeaseOutlivesAllNodes(t *testing.T) {
-	s := newSite(t, 5)
-	h, other := s.newHost(maxTTL(realTTL)), s.newHost(maxTTL(realTTL))
-	least := s.raiseCounters()
-	l := h.take(redlock.Request{Name: "x", TTL: realTTL, Keep: true})
-	fence, token := l.Fence(), h.tokenOn(s.server("e"), "x")
-	for _, server := range s.all {
-		h.forget()
-		must(t, server.Restart())
-		h.wentThrough(server.Name(), redlock.NodeQuarantined)
-		must(t, h.Admit(t.Context(), server.Name()))
-		h.eventually("the lease is repaired on "+server.Name(), func() bool {
-			want(t, "Extend", l.Extend(t.Context(), 0), nil) // Extend also repairs, unless the node is slow at this moment
-			wantHeldOn(t, l)
-			return s.keyOn(server, "x") == token
-		})
-		s.wantCounters(server, least)
-		other.wantHeld("x")
-		wantHeldOn(t, l)
-	}
-	want(t, "the lease's fencing token", l.Fence(), fence)
-	h.release(l)
-	if next := other.take(redlock.Request{Name: "x", TTL: realTTL}); next.Fence() <= fence {
-		t.Errorf("fencing token %d after %d", next.Fence(), fence)
-	}
-}
-
 // A lease that expired while a quorum of nodes was stopped never becomes valid again, neither by
 // calls that these nodes still execute when they continue, nor by later calls. The next holder's
 // lease is the only one.

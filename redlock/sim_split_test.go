@@ -441,3 +441,48 @@ func (c stoppedConn) Do(ctx context.Context, group []redlock.Command, replies []
 	}
 	return c.Conn.Do(ctx, group, replies)
 }
+
+// crowd tracks the clients in a critical section.
+type crowd struct {
+	testing.TB
+	grow bool // fencing tokens only grow
+
+	mu      sync.Mutex // guards what follows
+	writers int
+	readers int
+	slots   map[int]bool
+	most    int // at the same time
+	fence   uint64
+}
+
+func (c *crowd) enter(l *redlock.Lease, by int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case l.Slot() > 0:
+		c.take(l, by)
+	case l.Shared():
+		c.readers += by
+	default:
+		c.writers += by
+	}
+	if c.writers > 1 || c.writers == 1 && c.readers > 0 {
+		c.Errorf("%d writers and %d readers of %s at the same time", c.writers, c.readers, l.Name())
+	}
+	if by > 0 && c.grow && l.Fence() <= c.fence {
+		c.Errorf("%s: fencing token %d after %d", l.Name(), l.Fence(), c.fence)
+	}
+	c.most, c.fence = max(c.most, c.writers+c.readers+len(c.slots)), l.Fence()
+}
+
+// take records a slot. The caller holds mu.
+func (c *crowd) take(l *redlock.Lease, by int) {
+	if by > 0 && c.slots[l.Slot()] {
+		c.Errorf("slot %d of %s is taken twice", l.Slot(), l.Name())
+	}
+	if by > 0 {
+		c.slots[l.Slot()] = true
+	} else {
+		delete(c.slots, l.Slot())
+	}
+}
