@@ -70,7 +70,7 @@ func TestGoAdapters(t *testing.T) {
 	if output, err := combined(download); err != nil {
 		t.Skipf("the modules of the frameworks are needed, which takes the Go module proxy: %v\n%s", err, output)
 	}
-	h, _, _ := dev(t)
+	_, h, _ := five(t)
 	tests := goCommand("test", "-count=1", "-timeout=3m", ".")
 	tests.Dir = module
 	tests.Env = append(tests.Env, "REDLOCK_SOCKET="+h.socket)
@@ -87,7 +87,7 @@ func TestNodeAdapters(t *testing.T) {
 	for _, file := range []string{adapter(t, "bullmq.mjs"), adapter(t, "agenda.mjs"), "testdata/adapters.mjs"} {
 		writeFile(t, filepath.Join(project, filepath.Base(file)), readFile(t, file))
 	}
-	h, _, _ := dev(t)
+	_, h, _ := five(t)
 	tests := exec.Command("node", "--test", "adapters.mjs")
 	tests.Dir = project
 	tests.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket)
@@ -121,7 +121,7 @@ func TestJavaAdapters(t *testing.T) {
 	if output, err := combined(exec.Command("javac", sources...)); err != nil {
 		t.Fatalf("javac: %v\n%s", err, output)
 	}
-	h, _, _ := dev(t)
+	_, h, _ := five(t)
 	run := exec.Command("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", dir, "Adapters")
 	run.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket)
 	if output, err := combined(run); err != nil || string(output) != "ok\n" {
