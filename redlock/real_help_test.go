@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"cmp"
 	"testing"
 	"time"
 
@@ -27,22 +26,15 @@ const (
 // servers has redis-servers and a Quorum of them.
 type servers struct {
 	testing.TB
-	all     []*redlocktest.Server
-	q       *redlock.Quorum
-	timeout time.Duration // node timeout; 0: realTimeout
+	all []*redlocktest.Server
+	q   *redlock.Quorum
 }
 
 // startServers starts n servers and waits until all are ready.
 func startServers(tb testing.TB, n int) *servers {
 	tb.Helper()
-	return startServersWith(tb, n, realTimeout)
-}
-
-// startServersWith is startServers with another node timeout.
-func startServersWith(tb testing.TB, n int, timeout time.Duration) *servers {
-	tb.Helper()
 	cluster := redlocktest.StartRedis(tb, n)
-	s := &servers{TB: tb, all: cluster.Servers, timeout: timeout}
+	s := &servers{TB: tb, all: cluster.Servers}
 	s.q = s.another()
 	return s
 }
@@ -58,7 +50,7 @@ func (s *servers) another() *redlock.Quorum {
 // connect returns a Quorum and does not wait for the nodes.
 func (s *servers) connect() *redlock.Quorum {
 	s.Helper()
-	o := redlock.Options{Prefix: "redlock:", NodeTimeout: cmp.Or(s.timeout, realTimeout), MaxTTL: realTTL, NoQuarantine: true}
+	o := redlock.Options{Prefix: "redlock:", NodeTimeout: realTimeout, MaxTTL: realTTL, NoQuarantine: true}
 	for _, server := range s.all {
 		o.Nodes = append(o.Nodes, server.Node())
 	}

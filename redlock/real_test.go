@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
-	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // With two of five nodes down, everything continues, and no client waits for them.
@@ -205,19 +204,7 @@ func TestRealMutualExclusion(t *testing.T) {
 	s.wantNoKeys()
 }
 
-// While the scripts are flushed repeatedly, no lock is granted twice and no key stays.
-func TestRealScriptFlushUnderLoad(t *testing.T) {
-	s := startServers(t, 5)
-	l := &load{s: s, trouble: func(nth int64) {
-		if nth%20 == 0 {
-			s.do(rand.IntN(5), "SCRIPT", "FLUSH")
-		}
-	}}
-	l.run(12, fewer(600), s.q)
-	s.wantNoKeys()
-}
-
-// The same holds while connections are killed repeatedly.
+// While connections are killed repeatedly, no lock is granted twice and no key stays.
 func TestRealClientKillUnderLoad(t *testing.T) {
 	s := startServers(t, 5)
 	var mu sync.Mutex // one at a time: they would kill each other's connection
@@ -230,44 +217,6 @@ func TestRealClientKillUnderLoad(t *testing.T) {
 	}}
 	l.run(12, fewer(600), s.q, s.another())
 	s.wantNoKeys()
-}
-
-// The same holds while nodes stop and continue.
-func TestRealStopsUnderLoad(t *testing.T) {
-	t.Parallel() // most of the time it waits
-	s := startServersWith(t, 5, shortTimeout)
-	stops := &stops{all: s.all}
-	l := &load{s: s, trouble: func(nth int64) {
-		if err := stops.next(nth); err != nil {
-			t.Error(err)
-		}
-	}}
-	l.run(12, 600, s.q)
-	for _, server := range s.all {
-		must(t, server.Cont())
-	}
-	s.wantNoKeys()
-}
-
-// stops stops one node after the other.
-type stops struct {
-	all    []*redlocktest.Server
-	mu     sync.Mutex // guards victim, and its process while that is signalled
-	victim *redlocktest.Server
-}
-
-func (s *stops) next(nth int64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case nth%30 == 0 && s.victim == nil:
-		s.victim = s.all[rand.IntN(len(s.all))]
-		return s.victim.Stop()
-	case nth%30 == 10 && s.victim != nil:
-		defer func() { s.victim = nil }()
-		return s.victim.Cont()
-	}
-	return nil
 }
 
 // A fleet of each size tolerates exactly the failures that leave a quorum.
