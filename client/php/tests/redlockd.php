@@ -14,16 +14,6 @@ function client(?string $path = null, float $patience = 5.0): Client
     return new Client($path, $patience, persistent: false);
 }
 
-// isFree tells whether another client gets the lock at once, after the release that may be in progress.
-function isFree(string $name): bool
-{
-    $c = client();
-    $lease = $c->tryLock($name, wait: 10);
-    $lease?->release();
-
-    return $lease !== null;
-}
-
 // isHeld tells whether another client does not get it.
 function isHeld(string $name): bool
 {

@@ -25,6 +25,15 @@ function test(string $what, callable $run): void
     }
 }
 
+// isFree tells whether another client gets the lock, after the release that may be in progress.
+function isFree(string $name): bool
+{
+    $lease = (new Redlockd\Client(persistent: false))->tryLock($name, wait: 10);
+    $lease?->release();
+
+    return $lease !== null;
+}
+
 // finish prints the result. In a child of run it runs the code instead.
 function finish(): void
 {

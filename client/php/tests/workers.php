@@ -50,16 +50,6 @@ function fastCGI(string $socket, array $parameters): string
     return explode("\r\n\r\n", $output, 2)[1] ?? throw new Exception("php-fpm answers $output");
 }
 
-// isFree tells whether another client gets the lock, after the release that may be in progress.
-function isFree(string $name): bool
-{
-    $c = new Client(persistent: false);
-    $lease = $c->tryLock($name, wait: 10);
-    $lease?->release();
-
-    return $lease !== null;
-}
-
 test('the next request of a worker', function (string $name) {
     $fetch = serve($server);
     $get = static fn (string $do, string $of = ''): string => $fetch(http_build_query(['do' => $do, 'name' => $name . $of]));
