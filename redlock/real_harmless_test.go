@@ -86,14 +86,14 @@ func (s *site) count(server *redlocktest.Server, command string) int64 {
 // and its votes.
 func TestRealAddressChanges(t *testing.T) {
 	s := newSite(t, 3)
-	h := s.newHost(maxTTL(steady))
+	h := s.newHost(maxTTL(extended))
 	epoch := s.epochOf(s.server("a"))
 	relay := newRelay(t, s.server("a"))
-	far := s.newHost(maxTTL(steady), func(o *redlock.Options) {
+	far := s.newHost(maxTTL(extended), func(o *redlock.Options) {
 		o.Nodes[0] = redlock.RedisNode(redlock.NodeOptions{Name: "a", Address: "relay", Dial: relay.dial})
 	})
 	s.server("c").Kill() // now a is needed
-	kept := far.take(redlock.Request{Name: "kept", TTL: steady, Keep: true})
+	kept := far.take(redlock.Request{Name: "kept", TTL: extended, Keep: true})
 	far.forget()
 	relay.move()
 	far.wentThrough("a", redlock.NodeDown)
@@ -103,7 +103,7 @@ func TestRealAddressChanges(t *testing.T) {
 	far.wantNoQuarantine("a changed address")
 	h.wantNoQuarantine("another host's address for it")
 	h.wantHeld("kept")
-	want(t, "the epoch with the larger max_ttl", s.epochOf(s.server("a")), s.epochWith(epoch, steady))
+	want(t, "the epoch with the larger max_ttl", s.epochOf(s.server("a")), s.epochWith(epoch, extended))
 }
 
 // relay forwards TCP to a server. Its own address can change.

@@ -23,7 +23,7 @@ func TestRealMinorityAway(t *testing.T) {
 			for _, server := range s.all[:2] {
 				way.begin(t, server)
 			}
-			l := s.acquire(redlock.Request{Name: "kept", TTL: steady, Keep: true})
+			l := s.acquire(redlock.Request{Name: "kept", TTL: extended, Keep: true})
 			granted := l.Deadline()
 			s.eventually("the lease is extended", func() bool { return l.Deadline() > granted })
 			want(t, "Extend", l.Extend(t.Context(), realTTL), nil)

@@ -35,15 +35,15 @@ func TestRealCostOfWaitingHosts(t *testing.T) {
 		}
 		return each
 	}
-	who := calls(func() {
-		holders, waiters, err := h.WhoWaits(t.Context(), "job7")
-		if err != nil || len(holders) != 1 || len(waiters) != hosts || waiters[0].Holder.Host != "web0" || waiters[0].For-waiters[1].For != time.Second {
-			t.Errorf("%d holders, waiters %v, %v", len(holders), waiters, err)
-		}
+	h.eventually("WHO takes one call on each node", func() bool { // or a look at a node is counted as well
+		who := calls(func() {
+			holders, waiters, err := h.WhoWaits(t.Context(), "job7")
+			if err != nil || len(holders) != 1 || len(waiters) != hosts || waiters[0].Holder.Host != "web0" || waiters[0].For-waiters[1].For != time.Second {
+				t.Errorf("%d holders, waiters %v, %v", len(holders), waiters, err)
+			}
+		})
+		return slices.Equal(who, []int64{1, 1, 1})
 	})
-	if !slices.Equal(who, []int64{1, 1, 1}) {
-		t.Errorf("WHO took %v calls, want one on each node", who)
-	}
 	list := calls(func() {
 		seen := map[string]bool{}
 		for cursor, more := "", true; more; more = cursor != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-const inspectTimeout = 10 * time.Second
+const inspectTimeout = time.Minute
 
 // Do sends one command on a separate connection and returns the reply. The error is about the
 // connection; a refusal by the server is in the reply. Do waits at most 10 s for an unresponsive
