@@ -29,6 +29,7 @@ const (
 	staysShared   = "downgradedOn&"
 	nothingStays  = "claimed"
 	backOrder     = "fence>largest" // token order
+	finalUndo     = "lateUndos==undos"
 )
 
 // checks lists what each model shows. A check is exhaustive within its bounds.
@@ -115,6 +116,20 @@ var checks = []struct {
 	{name: "nodes stage not copied", model: "nodes", flags: "NODES=4 OLD_LIST=7 NEW_LIST=8 CRASHES=1 ROLES NO_STAGE_COPY", want: oneHolder},
 	{name: "nodes counters not copied", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 FENCES=1 NO_COUNTERS", want: tokenOrder},
 	{name: "nodes counters copied early", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 FENCES=1 EARLY_COUNTERS", want: tokenOrder},
+
+	{name: "nodes change back, both hosts in each stage", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 CHANGES=2", want: holds, long: true},
+	{name: "nodes change back, extends", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 CHANGES=2 EXTENDS=1", want: holds, long: true},
+	{name: "nodes change back, fencing", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 CHANGES=2 FENCES=1", want: holds, long: true},
+	{name: "nodes change back, host that slept", model: "nodes", flags: "CHANGES=2 ROLES", want: holds, long: true},
+	{name: "nodes change again", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 CHANGES=3 CONFIGS=5", want: holds, long: true},
+	{name: "nodes change again, evidence of the first change", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 CHANGES=3 CONFIGS=5 OLD_EVIDENCE", want: oneHolder},
+	{name: "nodes change again, late write, no not-after", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 CHANGES=3 CONFIGS=5 LATE=1 NO_NOT_AFTER", want: holds, long: true}, // the number is enough
+	{name: "nodes change again, late write, no number", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 CHANGES=3 CONFIGS=5 LATE=1 NO_NOT_AFTER NO_NUMBER", want: oneHolder, long: true},
+	{name: "nodes undo", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 LATE=1 UNDOS=1", want: holds, long: true},
+	{name: "nodes undo, late commit", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 LATE=1 UNDOS=1 ATTEMPTS=0 NO_NOT_AFTER", want: finalUndo},
+	{name: "nodes replaced list, only old node loses its data", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 CRASHES=1 LATE=1 ROLES AWAKE", want: holds},
+	{name: "nodes replaced list, late write, no not-after", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 CRASHES=1 LATE=1 ROLES AWAKE NO_NOT_AFTER", want: oneHolder},
+	{name: "nodes replaced list taken for new", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 CRASHES=1 LATE=1 ROLES AWAKE NOT_REPLACED", want: oneHolder},
 
 	{name: "nodes there and back", model: "back", flags: "CHANGES=2 CONFIGS=4", want: holds},
 	{name: "nodes there and back, and again", model: "back", want: holds},
