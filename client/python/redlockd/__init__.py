@@ -83,9 +83,9 @@ class Lease(_core.Handle):
     """A lock that is held. A with block of it releases it."""
 
     def __init__(self, call: Call):
-        super().__init__(call)
         self.lost: threading.Event = Event()
         """Is set when the lease is lost. Check it, or wait for it, while working."""
+        super().__init__(call)  # last: from then on it is told of a loss, and of a fork in another thread
 
     def release(self, wait: Optional[Seconds] = None) -> None:
         """Releases the lock. It raises Lost if the lease was lost before. In a child of the process

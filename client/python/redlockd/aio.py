@@ -35,10 +35,10 @@ class Lease(Handle):
     """A lock that is held. An async with block of it releases it."""
 
     def __init__(self, call: Call):
-        super().__init__(call)
         self.lost = asyncio.Event()
         """Is set when the lease is lost."""
         self._block: Optional["_Block"] = None
+        super().__init__(call)  # last: from then on it is told of a loss
 
     async def release(self, wait: Optional[Seconds] = None) -> None:
         """Releases the lock. It raises Lost if the lease was lost before. In a child of the process
