@@ -368,7 +368,7 @@ class Ends(WithClient):
     """What happens to a lease that nobody releases, and at the end of the interpreter."""
 
     def run_program(self, program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run([sys.executable, *arguments, "-c", program, self.name], capture_output=True, text=True, timeout=60)
+        return subprocess.run([sys.executable, *arguments, "-c", program, self.name], capture_output=True, text=True, timeout=240)
 
     def test_dropped_lease(self) -> None:
         with self.assertWarnsRegex(ResourceWarning, f"{self.name}.*was dropped, but not released"):

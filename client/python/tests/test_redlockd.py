@@ -468,7 +468,7 @@ class Forks(WithClient):
             for _ in range(10):
                 pid = os.fork()
                 if pid == 0:
-                    signal.alarm(30)
+                    signal.alarm(120)
                     status = 1
                     try:
                         with self.c.lock(self.name):
