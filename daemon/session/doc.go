@@ -10,8 +10,8 @@
 // heldLease (heldlease.go), which has a locktable.Lease. An UNLOCK is read downward in unlock.go;
 // leaseend.go has the other ends of a lease, with its client or process. Each event of a lease goes to
 // locktable.Table, and Host.perform does its effects (leaseevent.go, with what follows a loss). The
-// other verbs are in files of their names; queries.go has WHO, LIST and STATUS. restore.go continues
-// what an earlier process left, as locktable.Restart decides.
+// other verbs are in files of their names; nodetext.go has what STATUS, NODES and the log say about
+// nodes. restore.go continues what an earlier process left, as locktable.Restart decides.
 //
 // It never listens, reads no config file, and talks to the nodes only through redlock.
 package session

@@ -56,5 +56,5 @@ func (d *Host) drainText(left time.Duration) string {
 	if n := d.heldByClients(); n != 1 {
 		leases = fmt.Sprintf("%d held locks have", n)
 	}
-	return fmt.Sprintf("draining: redlockd is stopping and grants no new locks; it ends when %s ended, in at most %v", leases, wholeSeconds(left))
+	return fmt.Sprintf("draining: redlockd is stopping and grants no new locks; it ends when %s ended, in at most %v", leases, Seconds(left))
 }

@@ -308,12 +308,7 @@ type drainError struct {
 }
 
 func (e *drainError) Error() string {
-	return fmt.Sprintf("redlockd is stopping: it waits up to %v for held locks, and grants no new ones", wholeSeconds(e.left))
+	return fmt.Sprintf("redlockd is stopping: it waits up to %v for held locks, and grants no new ones", Seconds(e.left))
 }
 
 func (e *drainError) Is(target error) bool { return target == server.ErrShutdown }
-
-// wholeSeconds rounds up.
-func wholeSeconds(d time.Duration) time.Duration {
-	return (d + time.Second - 1).Truncate(time.Second)
-}
