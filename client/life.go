@@ -118,7 +118,12 @@ func (c *core) apply(l *Lease, event leaseEvent, cause error) {
 		}
 	}
 	if from.isDetached() && !to.isDetached() && c.link != 0 {
-		c.sendAfterResume(l)
+		// The calls that waited for that are sent. Without a connection, the next one sends them.
+		for cl := range c.flight.calls() {
+			if cl.lease == l && !cl.sent && cl.shouldSend() {
+				c.send(cl)
+			}
+		}
 	}
 	switch to {
 	case leaseStopping:
@@ -132,16 +137,6 @@ func (c *core) apply(l *Lease, event leaseEvent, cause error) {
 		c.timers.stop(&l.timer)
 		if c.leases[l.id] == l { // another one may have been found since
 			delete(c.leases, l.id)
-		}
-	}
-}
-
-// sendAfterResume sends the calls that waited, once the lease is resumed or has ended. Without a
-// connection, the next one sends them.
-func (c *core) sendAfterResume(l *Lease) {
-	for cl := range c.flight.calls() {
-		if cl.lease == l && !cl.sent && cl.shouldSend() {
-			c.send(cl)
 		}
 	}
 }

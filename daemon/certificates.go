@@ -54,7 +54,12 @@ func newCertificates(cfg *config.Config, log hclog.Logger) *certificates {
 // watch checks the certificates until ctx ends.
 func (c *certificates) watch(ctx context.Context) {
 	for len(c.nodes) > 0 {
-		c.checkNodes(ctx)
+		for _, node := range c.nodes {
+			seen, ok := checkCertificate(ctx, node)
+			if ok {
+				c.note(node.Name, seen)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -69,15 +74,6 @@ func (c *certificates) requestCheck() {
 	select {
 	case c.checkNow <- struct{}{}:
 	default:
-	}
-}
-
-func (c *certificates) checkNodes(ctx context.Context) {
-	for _, node := range c.nodes {
-		seen, ok := checkCertificate(ctx, node)
-		if ok {
-			c.note(node.Name, seen)
-		}
 	}
 }
 

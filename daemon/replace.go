@@ -11,7 +11,6 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/state"
-	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/systemd"
 )
 
@@ -170,16 +169,4 @@ func (d *daemon) passRest(next *config.Config) error {
 		d.passed = append(d.passed, systemd.Passed{Name: file.name, FD: raw})
 	}
 	return nil
-}
-
-// freezeToReplace stops the daemon for the process that replaces this one.
-func (d *daemon) freezeToReplace(srv *server.Server) {
-	d.passed = append(d.passed, d.FreezeToReplace(srv)...)
-	d.frozen.Store(true)
-}
-
-// replace replaces this process by the next one. It returns only if that fails: then the process must
-// end, as if it had been killed.
-func (d *daemon) replace(o RunOptions) error {
-	return fmt.Errorf("the restart in place failed: the next start continues with the leases: %w", o.Replace(d.passed))
 }

@@ -77,7 +77,7 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 	if err := d.serve(ctx, stored, o); err != nil || !d.replacing || ctx.Err() != nil {
 		return err
 	}
-	return d.replace(o)
+	return fmt.Errorf("the restart in place failed: the next start continues with the leases: %w", o.Replace(d.passed))
 }
 
 // cleanups are the functions that end the daemon. They are called in reverse order.
@@ -198,7 +198,8 @@ func (d *daemon) serve(ctx context.Context, stored state.Inherited, o RunOptions
 	stop()
 	serving.Wait() // a connection that is accepted later would be closed without an answer
 	if d.replacing {
-		d.freezeToReplace(srv)
+		d.passed = append(d.passed, d.FreezeToReplace(srv)...)
+		d.frozen.Store(true)
 		return nil
 	}
 	d.LogManagerError(o.Manager.Stopping())

@@ -30,7 +30,7 @@ func appendEscaped(b []byte, s string) []byte {
 			return b
 		}
 		r, size := utf8.DecodeRuneInString(s[n:])
-		if mustEscape(r, size) {
+		if r < utf8.RuneSelf || unicode.IsControl(r) || r == utf8.RuneError && size == 1 {
 			b = appendHex(b, s[n:n+size])
 		} else {
 			b = append(b, s[n:n+size]...)
@@ -47,10 +47,6 @@ func plainPrefix(s string) int {
 		}
 	}
 	return len(s)
-}
-
-func mustEscape(r rune, size int) bool {
-	return r < utf8.RuneSelf || unicode.IsControl(r) || r == utf8.RuneError && size == 1
 }
 
 func appendHex(b []byte, s string) []byte {

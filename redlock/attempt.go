@@ -121,18 +121,14 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 		b = a.agreeOnFence(ctx)
 		now = q.clock()
 	}
-	a.age(q.admission.TotalMissed())
+	missed := q.admission.TotalMissed() // by this host's clock, meanwhile
+	a.deadline -= missed - a.missed
+	a.missed = missed
 	if a.isWon(ctx, b, now) {
 		q.counts.grants.Add(1)
 		return q.keeper.grant(a.r, &a.grant, a.start, now), nil
 	}
 	return nil, a.refusal(b)
-}
-
-// age moves the deadline back by the time that this host's clock missed in the meantime.
-func (a *attempt) age(missed time.Duration) {
-	a.deadline -= missed - a.missed
-	a.missed = missed
 }
 
 // abandon releases what the attempt may have taken. It does not wait for the nodes.

@@ -68,7 +68,7 @@ func (p *retryPolicy) jitter(n time.Duration) time.Duration {
 // is for lost calls. 0: the nodes do not call it. A waiter outlasts any time without a quorum: the
 // holder may outlast it, too, and only the client knows how long it can wait.
 func (p *retryPolicy) next(err error, now time.Duration, position int) (delay time.Duration, again bool) {
-	if p.isOver(now) {
+	if p.deadline >= 0 && now >= p.deadline {
 		return 0, false
 	}
 	delay = p.maxDelay/4 + p.jitter(3*p.maxDelay/4)
@@ -102,9 +102,6 @@ func (p *retryPolicy) untilFree(held *HeldError, polling time.Duration, position
 	}
 	return RenewEntry - p.jitter(RenewEntry/8)
 }
-
-// isOver reports whether no further attempt may begin.
-func (p *retryPolicy) isOver(now time.Duration) bool { return p.deadline >= 0 && now >= p.deadline }
 
 // left returns for how long attempts may still begin; negative: without limit.
 func (p *retryPolicy) left(now time.Duration) time.Duration {

@@ -182,21 +182,17 @@ func (q *Quorum) scanNode(ctx context.Context, w *walk) (keys []redis.Reply, fai
 		if q.lanes[w.node].Connection() != w.connection {
 			return nil, errors.New("it was reconnected in between") // it may have been restarted
 		}
-		w.advance(a.reply.Array[0].Str)
+		cursor := a.reply.Array[0].Str
+		w.cursor = cursor
+		if cursor == firstCursor {
+			w.walked |= 1 << w.node
+			w.node, w.connection = -1, 0
+		}
 		return a.reply.Array[1].Array, nil
 	case <-late.C:
 		return nil, context.DeadlineExceeded
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	}
-}
-
-// advance records the cursor that the node returned.
-func (w *walk) advance(cursor string) {
-	w.cursor = cursor
-	if cursor == firstCursor {
-		w.walked |= 1 << w.node
-		w.node, w.connection = -1, 0
 	}
 }
 

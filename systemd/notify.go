@@ -41,7 +41,12 @@ func (n *notifier) send(message string, fds ...int) error {
 		return nil
 	}
 	// Nothing was sent. The manager may listen on another socket with that name by now.
-	n.forget(conn)
+	n.mu.Lock()
+	if n.conn == conn {
+		n.conn = nil
+	}
+	n.mu.Unlock()
+	conn.Close()
 	if conn, err = n.connected(); err != nil {
 		return err
 	}
@@ -74,15 +79,6 @@ func (n *notifier) keep(made *net.UnixConn) *net.UnixConn {
 		made.Close()
 	}
 	return conn
-}
-
-func (n *notifier) forget(conn *net.UnixConn) {
-	n.mu.Lock()
-	if n.conn == conn {
-		n.conn = nil
-	}
-	n.mu.Unlock()
-	conn.Close()
 }
 
 // write waits until the manager's queue accepts the message.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -45,7 +46,8 @@ func (c *command) daemon(o options) int {
 	saveMemory()
 	leaveProcessors()
 	if passed != nil {
-		nameProcess()
+		// For ps and pgrep: it was executed as /proc/self/exe. It is no loss if that fails.
+		_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 	}
 	if err := c.serveUntilSignal(o, cfg, log, lines, manager, passed != nil); err != nil {
 		log.Error("redlockd ends", "error", err)
@@ -130,7 +132,9 @@ func (w *watcher) watch() {
 				w.readAgain()
 			case sig == syscall.SIGHUP: // too late for a new config
 			case stopping:
-				dieOf(sig)
+				// It ends as the signal would have ended it without a handler.
+				signal.Reset(sig)
+				syscall.Kill(os.Getpid(), sig.(syscall.Signal))
 			default:
 				stopping, w.next = true, nil
 				w.log.Info("asked to stop", "signal", sig)
@@ -179,10 +183,6 @@ func (w *watcher) readIfChanged() {
 		w.readAgain()
 	}
 }
-
-// nameProcess sets the name of a process that was executed as /proc/self/exe, for ps and pgrep. It is
-// no loss if that fails.
-func nameProcess() { _ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) }
 
 // devGreeting returns the text that -dev prints to stdout: commands that work in any directory. Blank
 // lines separate it from the log, which goes to stderr.

@@ -27,22 +27,16 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // run is the whole program; it returns the exit code.
 func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
-	forbidCores()
-	outliveReaders()
+	// The daemon's memory has the passwords of the nodes. If that fails, the limit of the start stays.
+	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
+	// Go ends a program whose stderr is a broken pipe, even if the parent process has SIGPIPE ignored.
+	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	c := &command{stdout: stdout, stderr: stderr, journal: systemd.StderrIsJournal(), signals: signals, config: defaultConfig, expected: creators, serve: daemon.Run}
 	return c.run(args)
 }
-
-// forbidCores disables core dumps, because the daemon's memory holds the passwords of the nodes.
-// If that fails, the limit that the daemon was started with stays.
-func forbidCores() { _ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) }
-
-// outliveReaders keeps the daemon alive if the reader of its log ends. Go ends a program whose
-// stderr is a broken pipe, even if the parent process has SIGPIPE ignored.
-func outliveReaders() { signal.Ignore(syscall.SIGPIPE) }
 
 // creators are the directory of the default socket, and the service that creates it.
 var creators = []string{
@@ -73,10 +67,4 @@ func (c *command) run(args []string) int {
 		return exitOK
 	}
 	return c.daemon(o)
-}
-
-// dieOf ends the process as the signal would have without a handler.
-func dieOf(sig os.Signal) {
-	signal.Reset(sig)
-	syscall.Kill(os.Getpid(), sig.(syscall.Signal))
 }

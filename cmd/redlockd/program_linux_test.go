@@ -122,7 +122,7 @@ func TestProgram(t *testing.T) {
 }
 
 // If the reader of the log ends, the daemon keeps its locks. Nobody can read what it logs when
-// it is told to stop. This test guards outliveReaders.
+// it is told to stop. This test guards signal.Ignore in run.
 func TestLogWithoutAReader(t *testing.T) {
 	t.Parallel()
 	p := startProgram(t, roleRedlockd, "-dev", "-socket", filepath.Join(t.TempDir(), "s"))

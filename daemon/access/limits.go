@@ -167,13 +167,9 @@ func (l *Limits) userLocked(uid int) *usage {
 
 // forgetIfIdleLocked removes a user whose usage is zero. The caller holds mu.
 func (l *Limits) forgetIfIdleLocked(uid int) {
-	if u := l.users[uid]; u != nil && u.isIdle() {
+	if u := l.users[uid]; u != nil && u.queries == 0 && u.admitted == 0 && len(u.connections) == 0 {
 		delete(l.users, uid)
 	}
-}
-
-func (u *usage) isIdle() bool {
-	return u.queries == 0 && u.admitted == 0 && len(u.connections) == 0
 }
 
 // IsEmpty reports whether no user has anything.

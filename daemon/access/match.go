@@ -29,10 +29,18 @@ func matchFrom(pattern, name string) bool {
 	for pattern != "" {
 		switch rest, stars := cutStars(pattern); stars {
 		case 0:
-			matchByte(reached, name, pattern[0])
+			for i := len(name); i > 0; i-- {
+				reached[i] = reached[i-1] && name[i-1] == pattern[0]
+			}
+			reached[0] = false
 			pattern = pattern[1:]
 		default:
-			matchStar(reached, name, stars > 1)
+			// It matches any number of bytes, up to the next / unless there are two.
+			for i := range len(name) {
+				if reached[i] && (stars > 1 || name[i] != '/') {
+					reached[i+1] = true
+				}
+			}
 			pattern = rest
 		}
 	}
@@ -43,21 +51,4 @@ func matchFrom(pattern, name string) bool {
 func cutStars(pattern string) (rest string, n int) {
 	rest = strings.TrimLeft(pattern, "*")
 	return rest, len(pattern) - len(rest)
-}
-
-// matchByte reads one byte of the pattern.
-func matchByte(reached []bool, name string, c byte) {
-	for i := len(name); i > 0; i-- {
-		reached[i] = reached[i-1] && name[i-1] == c
-	}
-	reached[0] = false
-}
-
-// matchStar reads a star: it matches any number of bytes, up to the next / unless across.
-func matchStar(reached []bool, name string, across bool) {
-	for i := range len(name) {
-		if reached[i] && (across || name[i] != '/') {
-			reached[i+1] = true
-		}
-	}
 }

@@ -17,7 +17,11 @@ var ErrDenied = errors.New("not allowed")
 // client holds needs no right: the client can always check, extend and release it.
 func Permit(rules *config.Access, requester Requester, verb ipc.Verb, names []string) error {
 	if rules == nil {
-		return permitWithoutRules(requester, verb)
+		isOperators := verb == ipc.VerbForce || verb == ipc.VerbAdmit || verb == ipc.VerbNodes
+		if !isOperators || requester.UID == 0 || requester.UID == os.Getuid() {
+			return nil
+		}
+		return fmt.Errorf("%v: %w for %s: only root and the daemon's own user may, because the config has no access rules", verb, ErrDenied, requester.User)
 	}
 	switch verb {
 	case ipc.VerbLock, ipc.VerbTry:
@@ -31,23 +35,15 @@ func Permit(rules *config.Access, requester Requester, verb ipc.Verb, names []st
 	case ipc.VerbNodes:
 		return permitForAll(rules, requester, verb)
 	case ipc.VerbStatus:
-		return permitStatus(rules, requester)
+		// It needs any right on any lock. A NOQUORUM error shows such a user as much.
+		for _, right := range config.AllRights {
+			if ruleForAnyLock(rules, requester, right) != nil {
+				return nil
+			}
+		}
+		return fmt.Errorf("STATUS: %w for %s: no access rule of %d is for this user", ErrDenied, requester.User, len(rules.Rules))
 	}
 	return nil
-}
-
-// permitWithoutRules allows every client everything except FORCE, ADMIT and NODES.
-func permitWithoutRules(requester Requester, verb ipc.Verb) error {
-	isOperators := verb == ipc.VerbForce || verb == ipc.VerbAdmit || verb == ipc.VerbNodes
-	if !isOperators || requester.runsDaemon() {
-		return nil
-	}
-	return fmt.Errorf("%v: %w for %s: only root and the daemon's own user may, because the config has no access rules", verb, ErrDenied, requester.User)
-}
-
-// runsDaemon reports whether the user can do on the nodes whatever the daemon can.
-func (requester Requester) runsDaemon() bool {
-	return requester.UID == 0 || requester.UID == os.Getuid()
 }
 
 // permitNames requires the right for each name. Different rules may give it.
@@ -71,16 +67,6 @@ func permitForAll(rules *config.Access, requester Requester, verb ipc.Verb) erro
 		return nil
 	}
 	return denied(rules, requester, verb.String()+" (it concerns every lock, so the rule must have locks = [\"**\"])", config.RightAdmin)
-}
-
-// permitStatus requires any right on any lock. A NOQUORUM error shows such a user as much.
-func permitStatus(rules *config.Access, requester Requester) error {
-	for _, right := range config.AllRights {
-		if ruleForAnyLock(rules, requester, right) != nil {
-			return nil
-		}
-	}
-	return fmt.Errorf("STATUS: %w for %s: no access rule of %d is for this user", ErrDenied, requester.User, len(rules.Rules))
 }
 
 func denied(rules *config.Access, requester Requester, what, right string) error {

@@ -18,7 +18,9 @@ type Requester struct {
 
 // ruleFor returns the first rule that gives a right on a lock, or nil.
 func ruleFor(rules *config.Access, requester Requester, right, name string) *config.Rule {
-	return findRule(rules, requester, right, func(r *config.Rule) bool { return coversLock(r, name) })
+	return findRule(rules, requester, right, func(r *config.Rule) bool {
+		return slices.ContainsFunc(r.Locks, func(pattern string) bool { return matchPattern(pattern, name) })
+	})
 }
 
 // ruleForAllLocks returns the first rule that gives a right on every lock, or nil.
@@ -43,8 +45,4 @@ func findRule(rules *config.Access, requester Requester, right string, matches f
 func appliesTo(r *config.Rule, requester Requester) bool {
 	return slices.Contains(r.UIDs, requester.UID) ||
 		slices.ContainsFunc(requester.Groups, func(gid uint32) bool { return slices.Contains(r.GIDs, int(gid)) })
-}
-
-func coversLock(r *config.Rule, name string) bool {
-	return slices.ContainsFunc(r.Locks, func(pattern string) bool { return matchPattern(pattern, name) })
 }

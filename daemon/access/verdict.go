@@ -41,19 +41,15 @@ func Verdicts(cfg *config.Config, account, lock string) ([]Verdict, error) {
 
 func verdict(cfg *config.Config, requester Requester, right, lock string) Verdict {
 	if cfg.Access == nil {
-		return verdictWithoutRules(requester, right)
+		if right == config.RightAdmin {
+			return Verdict{right, requester.UID == 0, "without access rules only root and the user that redlockd runs as may"}
+		}
+		return Verdict{right, true, "without access rules everybody who can open the socket may"}
 	}
 	if rule := ruleFor(cfg.Access, requester, right, lock); rule != nil {
 		return Verdict{right, true, fmt.Sprintf("by rule %q", rule.Name)}
 	}
 	return Verdict{right, false, fmt.Sprintf("by no access rule of %d", len(cfg.Access.Rules))}
-}
-
-func verdictWithoutRules(requester Requester, right string) Verdict {
-	if right == config.RightAdmin {
-		return Verdict{right, requester.UID == 0, "without access rules only root and the user that redlockd runs as may"}
-	}
-	return Verdict{right, true, "without access rules everybody who can open the socket may"}
 }
 
 // requesterNamed returns the user with the groups that a login gives now. A number

@@ -99,7 +99,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for node, end := range s.CertificateEnds {
 		to.gauge(descCertificateEnds, float64(end.Unix()), node)
 	}
-	to.collectCounts(&s.Quorum.Counts)
+	for _, count := range counters {
+		to <- prometheus.MustNewConstMetric(count.desc, prometheus.CounterValue, float64(count.of(&s.Quorum.Counts)))
+	}
 }
 
 // collection is the channel that metrics are sent to.
@@ -126,12 +128,6 @@ func (c collection) collectNodes(status *redlock.Status) {
 		for _, state := range allNodeStates {
 			c.gauge(descState, oneIf(node.State == state), node.Name, string(state))
 		}
-	}
-}
-
-func (c collection) collectCounts(counts *redlock.Counts) {
-	for _, count := range counters {
-		c <- prometheus.MustNewConstMetric(count.desc, prometheus.CounterValue, float64(count.of(counts)))
 	}
 }
 

@@ -61,7 +61,13 @@ func NewRecorder(nodes []string) *Recorder {
 		m.roundTrips[node] = trips.WithLabelValues(node)
 	}
 	m.all = []prometheus.Collector{m.refusals, m.losses, m.forces, m.heldBack, m.holding, m.extension, waiting, trips}
-	m.beginAtZero()
+	// Each series exists before its first event: Prometheus sees no increase in a series that begins with 1.
+	for _, code := range allCodes {
+		m.refusals.WithLabelValues(string(code))
+	}
+	for _, reason := range allReasons {
+		m.losses.WithLabelValues(string(reason))
+	}
 	return m
 }
 
@@ -71,17 +77,6 @@ func countOf(name, help string) prometheus.CounterOpts {
 
 func timesOf(name, help string, buckets []float64) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
-}
-
-// beginAtZero creates every series before its first event: Prometheus sees no
-// increase in a series that begins with 1.
-func (m *Recorder) beginAtZero() {
-	for _, code := range allCodes {
-		m.refusals.WithLabelValues(string(code))
-	}
-	for _, reason := range allReasons {
-		m.losses.WithLabelValues(string(reason))
-	}
 }
 
 // Refused counts a request that was answered with ERR.

@@ -28,18 +28,14 @@ func (d *Host) NewServer() *server.Server {
 		Bye:      byeLate,
 		Answered: d.traceAnswer,
 		Dropped: func(c *server.Conn, why error) {
-			d.cut(c)
+			// The client may still work, and may not know of the cut yet. The next daemon must not assume
+			// that it has ended.
+			if s, ok := c.Session().(*session); ok && s.stored.NeverStore() {
+				d.Journal.ConnOpened(s.number, false)
+			}
 			d.Log.Warn("connection cut", "reason", why, "pid", c.Peer().PID, "uid", c.Peer().UID)
 		},
 		AcceptFailed: d.acceptFailed,
-	}
-}
-
-// cut records that the daemon cut a connection. The client may still work, and may not know of the
-// cut yet. The next daemon must not assume that the client has ended.
-func (d *Host) cut(c *server.Conn) {
-	if s, ok := c.Session().(*session); ok && s.stored.NeverStore() {
-		d.Journal.ConnOpened(s.number, false)
 	}
 }
 

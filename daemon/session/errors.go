@@ -75,10 +75,6 @@ func codeOf(err error) ipc.Code {
 	return ipc.CodeInternal
 }
 
-func notHeldError(names []string) error {
-	return fmt.Errorf("%s: %w by this owner on this connection: WHO shows who holds it", strings.Join(names, ","), errNotHeld)
-}
-
 // notHeldByPIDError is the error if a process has no such lease of this user and owner.
 func notHeldByPIDError(call *server.Call) error {
 	who := "this user"
@@ -98,12 +94,6 @@ func unknownIDError(names []string) error {
 	}
 	return fmt.Errorf("%s: %w: no lease of it with this id is here: lease= is wrong, or the lease has ended, or it was taken through another daemon",
 		strings.Join(names, ","), errNotHeld)
-}
-
-// otherNamesError is the error if the names of the request and of the lease overlap, but differ.
-func otherNamesError(names, list []string) error {
-	return fmt.Errorf("%s: %w under these names, but under %s: use exactly those",
-		strings.Join(names, ","), errNotHeld, strings.Join(list, ","))
 }
 
 // badOption returns an error that matches errOption. Its text does not say so: the code does.
@@ -137,7 +127,12 @@ func responseOf(call *server.Call, err error) *ipc.Response {
 	case errors.As(err, &held):
 		heldFields(r, held)
 	case errors.As(err, &noQuorum):
-		noQuorumFields(r, noQuorum)
+		failed := make([]string, len(noQuorum.Failed))
+		for i, failure := range noQuorum.Failed {
+			failed[i] = failure.Node + ":" + string(failure.Failure)
+		}
+		r.Int("granted", int64(noQuorum.Granted)).Int("needed", int64(noQuorum.Needed)).
+			Strs("failed", failed...).Ms("retry", noQuorum.Retry)
 		r.Text = strings.Replace(r.Text, noQuorum.Error(), noQuorumText(noQuorum), 1)
 	case errors.As(err, &drain):
 		r.Ms("drain", drain.left)
@@ -205,15 +200,6 @@ func pidField(r *ipc.Response, pid int) *ipc.Response {
 		r.Int("pid", int64(pid))
 	}
 	return r
-}
-
-func noQuorumFields(r *ipc.Response, e *redlock.NoQuorumError) {
-	failed := make([]string, len(e.Failed))
-	for i, failure := range e.Failed {
-		failed[i] = failure.Node + ":" + string(failure.Failure)
-	}
-	r.Int("granted", int64(e.Granted)).Int("needed", int64(e.Needed)).
-		Strs("failed", failed...).Ms("retry", e.Retry)
 }
 
 // noQuorumText returns the text of e. If a node rejects the daemon's login, the text says what to

@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -26,7 +27,8 @@ func (s *session) find(call *server.Call) (*heldLease, error) {
 		return h, nil
 	case h != nil && call.Has(ipc.OptLease):
 	case h != nil:
-		return nil, otherNamesError(call.Names, h.Waiter.Names)
+		return nil, fmt.Errorf("%s: %w under these names, but under %s: use exactly those",
+			strings.Join(call.Names, ","), errNotHeld, strings.Join(h.Waiter.Names, ","))
 	}
 	return nil, notFoundError(call)
 }
@@ -144,5 +146,5 @@ func notFoundError(call *server.Call) error {
 	case call.Has(ipc.OptLease):
 		return unknownIDError(call.Names)
 	}
-	return notHeldError(call.Names)
+	return fmt.Errorf("%s: %w by this owner on this connection: WHO shows who holds it", strings.Join(call.Names, ","), errNotHeld)
 }

@@ -31,7 +31,8 @@ func (s *session) Begin(call *server.Call) server.Work {
 	case ipc.VerbUnlock:
 		return s.unlock(call)
 	case ipc.VerbCancel:
-		return s.cancel(call)
+		s.conn.Cancel(call.Words[0])
+		return reply(call, call.OK())
 	case ipc.VerbAdmit:
 		return s.admit(call)
 	case ipc.VerbNodes:
@@ -59,7 +60,8 @@ func (s *session) Begin(call *server.Call) server.Work {
 	case ipc.VerbHelp:
 		return s.help(call)
 	case ipc.VerbQuit:
-		return s.quit(call)
+		call.Quit()
+		return reply(call, call.OK())
 	default: // a defect: the switch lacks a verb
 		return s.refuse(call, fmt.Errorf("%v: nothing here answers it", call.Verb))
 	}
@@ -93,16 +95,6 @@ func endsWithClient(call *server.Call) bool {
 		return true
 	}
 	return false
-}
-
-func (s *session) cancel(call *server.Call) server.Work {
-	s.conn.Cancel(call.Words[0])
-	return reply(call, call.OK())
-}
-
-func (s *session) quit(call *server.Call) server.Work {
-	call.Quit()
-	return reply(call, call.OK())
 }
 
 func (s *session) traceRequest(call *server.Call) {

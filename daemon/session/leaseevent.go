@@ -38,7 +38,10 @@ func (d *Host) perform(h *heldLease, due locktable.Due, lost *redlock.Lease) {
 		case locktable.StartHeartbeat:
 			d.startHeartbeat(h)
 		case locktable.SendLost:
-			d.reportLoss(h)
+			if s, lease := d.reporter(h), h.lease; s != nil {
+				s.sendLostEvent(h.Waiter.Names, lease.ID(), lease.Reason(), LostText[lease.Reason()])
+			}
+			d.recordEvent(h, locktable.LossReported, nil)
 		case locktable.LogCut:
 			d.logReleased(h, "connection cut")
 		case locktable.ReleaseRevoked:
@@ -55,14 +58,21 @@ func (d *Host) perform(h *heldLease, due locktable.Due, lost *redlock.Lease) {
 				deadlinePassed()
 			}
 		case locktable.CountLoss:
-			d.countLoss(h, lost)
+			d.recorder.Lost(lost.Reason())
+			asked := h.hold == ipc.HoldTTL && lost.Reason() == redlock.LostExpired // it ended as its client requested
+			d.LeaseLog.Lost(d.logFacts(h, lost), d.Clock()-lost.Since(), string(lost.Reason()), cmp.Or(lost.Cause(), d.expiryCause(h, lost.Reason())), asked)
 		case locktable.LeaveQueue:
 			d.stopHeartbeat(h)
 			d.inQueue(&h.Waiter, func(q *locktable.Queue) { q.Leave(&h.Waiter, nil) })
 		case locktable.CountHeldTime:
 			d.recorder.Held(d.Clock() - h.lease.Since())
 		case locktable.RememberLoss:
-			d.rememberLoss(h)
+			d.mu.Lock()
+			oldest := d.table.Remember(&h.Lease)
+			d.mu.Unlock()
+			if oldest != nil {
+				d.forget(leaseOf(oldest))
+			}
 		case locktable.LeaveProcess:
 			d.Processes.release(processOf(due.Process))
 		case locktable.DeleteRecord:
@@ -73,12 +83,6 @@ func (d *Host) perform(h *heldLease, due locktable.Due, lost *redlock.Lease) {
 			d.releaseWhenMinPassed(h)
 		}
 	}
-}
-
-func (d *Host) countLoss(h *heldLease, lease *redlock.Lease) {
-	d.recorder.Lost(lease.Reason())
-	asked := h.hold == ipc.HoldTTL && lease.Reason() == redlock.LostExpired // it ended as its client requested
-	d.LeaseLog.Lost(d.logFacts(h, lease), d.Clock()-lease.Since(), string(lease.Reason()), cmp.Or(lease.Cause(), d.expiryCause(h, lease.Reason())), asked)
 }
 
 // The causes of the expiry of a lease whose connection a restart did not keep.
@@ -98,28 +102,9 @@ func (d *Host) expiryCause(h *heldLease, reason redlock.LostReason) error {
 	return errNotResumed
 }
 
-// reportLoss sends LOST, if a connection reports the loss.
-func (d *Host) reportLoss(h *heldLease) {
-	if s, lease := d.reporter(h), h.lease; s != nil {
-		s.sendLostEvent(h.Waiter.Names, lease.ID(), lease.Reason(), LostText[lease.Reason()])
-	}
-	d.recordEvent(h, locktable.LossReported, nil)
-}
-
 func (s *session) sendLostEvent(names []string, lease string, reason redlock.LostReason, text string) {
 	s.conn.Send(new(ipc.Response).Notice(ipc.EventLost).
 		Strs("lock", names...).Str("lease", lease).Str("reason", string(reason)).Say(text))
-}
-
-// rememberLoss keeps a lost lease so that its client can ask about it, and forgets the oldest one
-// if there are too many.
-func (d *Host) rememberLoss(h *heldLease) {
-	d.mu.Lock()
-	oldest := d.table.Remember(&h.Lease)
-	d.mu.Unlock()
-	if oldest != nil {
-		d.forget(leaseOf(oldest))
-	}
 }
 
 var LostText = map[redlock.LostReason]string{

@@ -394,13 +394,16 @@ func (a *lockRequest) requestLocked(q *locktable.Queue) redlock.Request {
 		Asked:        a.Asked,
 		Held:         errors.Is(q.LastFailure(&h.Waiter), redlock.ErrHeld),
 		StopRetrying: a.holderGone(),
-		Failed:       func(err error) { d.attemptFailed(h, err) },
-		Keep:         a.hold != ipc.HoldTTL,
-		Block:        a.blockSize(q.HasFollower(&h.Waiter)),
-		Guard:        a.guard,
-		Max:          a.max,
-		Holder:       redlock.Holder{Host: d.hostname, PID: a.PID, UID: a.UID, User: a.User},
-		OnLost:       func(l *redlock.Lease) { d.leaseLost(h, l) },
+		Failed: func(err error) {
+			d.traceAttempt(h, nil, err)
+			d.inQueue(&h.Waiter, func(q *locktable.Queue) { q.NoteFailure(&h.Waiter, err) })
+		},
+		Keep:   a.hold != ipc.HoldTTL,
+		Block:  a.blockSize(q.HasFollower(&h.Waiter)),
+		Guard:  a.guard,
+		Max:    a.max,
+		Holder: redlock.Holder{Host: d.hostname, PID: a.PID, UID: a.UID, User: a.User},
+		OnLost: func(l *redlock.Lease) { d.leaseLost(h, l) },
 	}
 	if h.number != 0 {
 		r.BeforeAttempt = func(taken redlock.Record) { d.Journal.Lease(&state.Lease{Number: h.number, Record: taken}, 0) }
@@ -546,11 +549,6 @@ func (d *Host) traceAttempt(h *heldLease, lease *redlock.Lease, err error) {
 		d.Log.Trace("attempt granted", "lock", h.Waiter.Label(), "user", h.User, "pid", h.PID,
 			"fence", lease.Fence(), "validity", lease.Validity())
 	}
-}
-
-func (d *Host) attemptFailed(h *heldLease, err error) {
-	d.traceAttempt(h, nil, err)
-	d.inQueue(&h.Waiter, func(q *locktable.Queue) { q.NoteFailure(&h.Waiter, err) })
 }
 
 // notReadyError returns why the request cannot have the lock, if a client of this host blocks it and

@@ -16,7 +16,7 @@ import (
 // The new LOCK repeats first (same id=), or counts up. The error matches ErrReleased if first has
 // ended: its lease was just released or lost.
 func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
-	if first.isOver() {
+	if isClosed(first.done) && first.outcome() != nil {
 		return nil, redlock.ErrReleased
 	}
 	d := a.session.host
@@ -36,11 +36,6 @@ func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 		return &boundedWork{a.session, &repeatedLock{lockRequest: a, first: first}}, nil
 	}
 	return &reentrantLock{lockRequest: a, first: first}, nil
-}
-
-// isOver reports whether the LOCK has ended and has no lease.
-func (a *lockRequest) isOver() bool {
-	return isClosed(a.done) && a.outcome() != nil
 }
 
 // alreadyError returns the error of a second LOCK, which names the owner of the first one.

@@ -268,7 +268,8 @@ func (st *ConnStore) storeDue(now time.Duration) time.Duration {
 			return next
 		}
 		if evicted != nil {
-			st.evict(evicted)
+			st.o.Journal.ConnOpened(evicted.number, false)
+			st.o.Failed(st.o.Manager.Unstore(ConnName(evicted.number)))
 		}
 		st.store(e)
 	}
@@ -288,7 +289,11 @@ func (st *ConnStore) next(now time.Duration) (e, evicted *ConnEntry, next time.D
 			continue
 		}
 		if !room {
-			st.logFull()
+			if !st.isFullLogged {
+				st.isFullLogged = true
+				st.o.Log.Warn("the service manager keeps no more connections for a restart: then idle ones are closed with BYE",
+					"kept", st.capacity, "wanted", st.wanted())
+			}
 			if !waiting.conn.HoldsLeases() {
 				continue
 			}
@@ -309,15 +314,6 @@ func (st *ConnStore) next(now time.Duration) (e, evicted *ConnEntry, next time.D
 	return nil, nil, next
 }
 
-// logFull requires mu.
-func (st *ConnStore) logFull() {
-	if !st.isFullLogged {
-		st.isFullLogged = true
-		st.o.Log.Warn("the service manager keeps no more connections for a restart: then idle ones are closed with BYE",
-			"kept", st.capacity, "wanted", st.wanted())
-	}
-}
-
 // wanted says how to keep more connections.
 func (st *ConnStore) wanted() string {
 	if st.capacity == maxStored {
@@ -330,7 +326,7 @@ func (st *ConnStore) wanted() string {
 // connections that are ending or that stay for the next process. It requires mu.
 func (st *ConnStore) idle() *ConnEntry {
 	for e := range st.stored {
-		if !e.conn.HoldsLeases() && e.markEvicted() {
+		if !e.conn.HoldsLeases() && e.state.CompareAndSwap(stored, notStored) {
 			return e
 		}
 	}
@@ -370,12 +366,6 @@ func (st *ConnStore) isRemoved(e *ConnEntry) bool {
 	return !there
 }
 
-// evict removes a connection from the manager's store. It records that before.
-func (st *ConnStore) evict(e *ConnEntry) {
-	st.o.Journal.ConnOpened(e.number, false)
-	st.o.Failed(st.o.Manager.Unstore(ConnName(e.number)))
-}
-
 // The states of a ConnEntry. The last three are final: the daemon ended the connection, or leaves it
 // for the next process, by way of the manager or only as a descriptor (Replace).
 const (
@@ -394,9 +384,6 @@ func (e *ConnEntry) IsStored() bool {
 
 // markStored returns false if the connection must not be stored.
 func (e *ConnEntry) markStored() bool { return e.state.CompareAndSwap(notStored, stored) }
-
-// markEvicted returns false if the connection is not stored, or must stay stored.
-func (e *ConnEntry) markEvicted() bool { return e.state.CompareAndSwap(stored, notStored) }
 
 // NeverStore makes sure that the connection is not stored from now on, and reports whether it was.
 func (e *ConnEntry) NeverStore() (was bool) {

@@ -24,7 +24,13 @@ func (r *replay) Dump(yield func([]byte)) {
 		}
 	}
 	for _, number := range slices.Sorted(maps.Keys(r.Leases)) {
-		d.lease(r.Leases[number])
+		l := r.Leases[number]
+		record := leaseRecord{Lease: *l}
+		if !record.creates() {
+			record.answered = l.Number
+		}
+		record.code(recordLease, d.begin(recordLease))
+		d.end()
 	}
 	for _, number := range slices.Sorted(maps.Keys(r.Requests)) {
 		(&requestRecord{Request: *r.Requests[number]}).code(recordRequest, d.begin(recordRequest))
@@ -47,14 +53,5 @@ func (d *dump) end() { d.yield(d.c.b) }
 
 func (d *dump) conn(kind recordKind, conn *connRecord) {
 	conn.code(kind, d.begin(kind))
-	d.end()
-}
-
-func (d *dump) lease(l *Lease) {
-	record := leaseRecord{Lease: *l}
-	if !record.creates() {
-		record.answered = l.Number
-	}
-	record.code(recordLease, d.begin(recordLease))
 	d.end()
 }

@@ -124,14 +124,6 @@ func (c *Conn) recordRequest(call *Call, line []byte) {
 	}
 }
 
-// recordRejected records that a line will not begin.
-func (c *Conn) recordRejected(call *Call) {
-	if rest := c.unreadAfterNextLine(); rest != nil {
-		c.guard(func() { c.journal.RecordUnread(*rest) })
-	}
-	c.recordAnswer(call)
-}
-
 // recordAnswer is called right before the answer is appended to the output.
 func (c *Conn) recordAnswer(call *Call) {
 	if !call.recorded || call.answerRecorded {

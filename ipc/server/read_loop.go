@@ -132,7 +132,10 @@ func (c *Conn) startRequest(call *Call, line []byte, err error) {
 		err = c.inflight.add(call, orDefault(c.server.MaxInFlight, DefaultMaxInFlight))
 	}
 	if err != nil {
-		c.recordRejected(call)
+		if rest := c.unreadAfterNextLine(); rest != nil {
+			c.guard(func() { c.journal.RecordUnread(*rest) })
+		}
+		c.recordAnswer(call)
 		c.reject(call.Tag, err)
 		call.free()
 		return

@@ -40,9 +40,3 @@ func isOwn(info os.FileInfo) error {
 	}
 	return nil
 }
-
-// createNew creates a file that only this user can read. It removes an existing one.
-func createNew(path string) (*os.File, error) {
-	os.Remove(path) // if it fails, OpenFile reports an error
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-}

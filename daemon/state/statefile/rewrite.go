@@ -32,7 +32,8 @@ func (f *File) activateLocked(next *segment) error {
 // size. It has a temporary name.
 func (f *File) create(number int, state State, room int64) (*segment, error) {
 	path := f.path(number) + incompleteSuffix
-	file, err := createNew(path)
+	os.Remove(path) // if it fails, OpenFile reports an error
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}

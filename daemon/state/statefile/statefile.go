@@ -177,7 +177,10 @@ func (f *File) Append(record []byte) {
 			f.startRewriteLocked(0)
 		}
 	default:
-		f.applyInMemoryLocked(record)
+		_ = f.inMemory.Apply(record) // it cannot fail: this process made the record
+		if f.rewriting == nil && time.Since(f.lastRetry) >= retryAfter {
+			f.retryLocked()
+		}
 	}
 }
 
@@ -238,13 +241,6 @@ func (f *File) removeActiveLocked() {
 
 // retryAfter is the least time between attempts to write a file: each attempt copies the state.
 const retryAfter = time.Second
-
-func (f *File) applyInMemoryLocked(record []byte) {
-	_ = f.inMemory.Apply(record) // it cannot fail: this process made the record
-	if f.rewriting == nil && time.Since(f.lastRetry) >= retryAfter {
-		f.retryLocked()
-	}
-}
 
 // retryLocked writes the state in memory into a file, if one can be created.
 func (f *File) retryLocked() {

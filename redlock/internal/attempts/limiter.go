@@ -163,7 +163,9 @@ func (l *Limiter) Leave() {
 	defer l.mu.Unlock()
 	l.underWay--
 	l.votedAt = time.Now()
-	l.growLocked()
+	if l.voted++; l.voted >= l.limit {
+		l.limit, l.voted = min(l.limit+attemptsStep, maxAttempts), 0
+	}
 	l.admitLocked()
 }
 
@@ -215,23 +217,11 @@ func (l *Limiter) leftWithoutQuorum(now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.underWay--
-	l.shrinkLocked(now)
-	l.admitLocked()
-}
-
-// shrinkLocked reduces the limit, once for all attempts that began at about the same time. The caller
-// holds mu.
-func (l *Limiter) shrinkLocked(now time.Duration) {
+	// Once for all attempts that began at about the same time.
 	if now-l.shrunkAt >= l.timeout {
 		l.limit, l.voted, l.shrunkAt = max(l.limit/2, minAttempts), 0, now
 	}
-}
-
-// growLocked counts an attempt that met a quorum. The caller holds mu.
-func (l *Limiter) growLocked() {
-	if l.voted++; l.voted >= l.limit {
-		l.limit, l.voted = min(l.limit+attemptsStep, maxAttempts), 0
-	}
+	l.admitLocked()
 }
 
 // admitLocked gives free places to waiting attempts. The caller holds mu.

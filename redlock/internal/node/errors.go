@@ -55,11 +55,8 @@ func (e *QuarantineError) Unwrap() error { return e.Reason }
 type FarError struct{ Trip, Timeout time.Duration }
 
 func (e *FarError) Error() string {
-	return fmt.Sprintf("answers after %v, but node_timeout is %v: raise node_timeout to at least %v on all hosts, or use nodes that are nearer", e.Trip.Round(time.Millisecond), e.Timeout, e.needed())
+	return fmt.Sprintf("answers after %v, but node_timeout is %v: raise node_timeout to at least %v on all hosts, or use nodes that are nearer", e.Trip.Round(time.Millisecond), e.Timeout, timeoutFor(e.Trip))
 }
-
-// needed returns a node_timeout in which the node can also log in.
-func (e *FarError) needed() time.Duration { return timeoutFor(e.Trip) }
 
 // timeoutFor returns a node_timeout for nodes that take trip to answer, in steps of 50 ms: a call may
 // have to wait until the node has answered the one before it.

@@ -182,10 +182,6 @@ type span struct{ first, end, commands int }
 // which all other requests wait.
 const MaxOps = 64
 
-// notAfterTolerance returns how much earlier than its own not-after time an operation may be
-// refused because it shares a command with others.
-func (l *Lane) notAfterTolerance() time.Duration { return l.timing.answer / 5 }
-
 // send sends a group and processes the answers, in one round trip. If a look at the node is due,
 // it is sent with the group. Calls that the node did not execute are resent.
 func (l *Lane) send(conn redis.Conn, group []Call) error {
@@ -322,7 +318,7 @@ func (l *Lane) spanLength(group []Call) int {
 				first = at
 			}
 		}
-		if i > 0 && (ops > MaxOps || last-first > l.notAfterTolerance()) {
+		if i > 0 && (ops > MaxOps || last-first > l.timing.answer/5) {
 			return i
 		}
 	}
@@ -474,7 +470,9 @@ func (l *Lane) fail(c *Call, err error) {
 	l.addPendingLocked(c)
 	l.lastError = fmt.Errorf("%s: %w", c.Op, err)
 	l.mu.Unlock()
-	l.deny(c, err)
+	if l.denyFor(c.Op, err) {
+		l.deniedAt = c.Ops[0].Key
+	}
 	l.session.mustRepeat = l.session.mustRepeat || c.Release != nil
 	l.session.hasRefused = true
 	c.answer(l.index, nil, l.failure(c, kind, err))

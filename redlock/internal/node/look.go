@@ -57,15 +57,6 @@ func (l *Lane) appendAlive() {
 	}
 }
 
-// readAlive makes all waiters ask again if the node took this process for dead: it was stopped or too
-// slow, and the node may have removed them from its queues. An error costs waiters their turns there,
-// and no more.
-func (l *Lane) readAlive(reply *redis.Reply) {
-	if reply.Nil {
-		l.waiters.missed(l.hooks.Jitter)
-	}
-}
-
 const (
 	// HostAlive is the value of the key that shows that a process lives: see enter in queue.lua.
 	HostAlive = "1"
@@ -90,7 +81,11 @@ func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
 	}
 	if l.lookShowsHost {
 		last := len(replies) - 1
-		l.readAlive(&replies[last])
+		if replies[last].Nil {
+			// The node took this process for dead: it was stopped or too slow. The node may have removed
+			// its waiters, so all ask again. (An error costs them their turns there, and no more.)
+			l.waiters.missed(l.hooks.Jitter)
+		}
 		replies = replies[:last]
 	}
 	if l.lookHasRights {
@@ -197,7 +192,10 @@ const maxRewrites = 5
 // verify finds out whether the node may vote, and writes its epoch if necessary: the marker of a
 // quarantine, the end of one, or a larger max_ttl.
 func (l *Lane) verify(ctx context.Context, conn redis.Conn, s *admission.Snapshot) error {
-	l.noteWarnings(s)
+	warnings := l.member.NoteFile(&s.Info.File)
+	l.mu.Lock()
+	l.warnings = warnings
+	l.mu.Unlock()
 	var v admission.Verdict
 	for range maxRewrites {
 		if v = l.judge(ctx, s); v.Write == nil {
@@ -321,13 +319,6 @@ func (l *Lane) applyVote(v admission.VoteStatus) {
 	if l.setState(state, v.Reason, func() []int { return l.member.Applied(v.State, l.clock()) }) && state == Ready {
 		l.waiters.missed(l.hooks.Jitter)
 	}
-}
-
-func (l *Lane) noteWarnings(s *admission.Snapshot) {
-	warnings := l.member.NoteFile(&s.Info.File)
-	l.mu.Lock()
-	l.warnings = warnings
-	l.mu.Unlock()
 }
 
 // checkFences replaces answers with a fencing token that is not believed by errors.

@@ -110,7 +110,7 @@ func (l *Lane) tryRights(ctx context.Context, conn redis.Conn) (*RightsError, er
 	e, mayUseKeys := &RightsError{User: l.user()}, false
 	for i, needed := range tried {
 		right, refused := needed.right, refusalOf(l.trip.replies[i].Err)
-		mayUseKeys = mayUseKeys || refused == "" && needed.usesKeys()
+		mayUseKeys = mayUseKeys || refused == "" && (strings.Contains(needed.try, "KEY") || strings.Contains(needed.try, "NODE"))
 		switch refused {
 		case "command":
 			e.Missing = append(e.Missing, "+"+right)
@@ -131,11 +131,6 @@ func (l *Lane) tryRights(ctx context.Context, conn redis.Conn) (*RightsError, er
 		e.Fix = l.rightsFix(strings.Fields(l.acl()))
 	}
 	return e, nil
-}
-
-// usesKeys reports whether the command is tried with a key.
-func (r neededRight) usesKeys() bool {
-	return strings.Contains(r.try, "KEY") || strings.Contains(r.try, "NODE")
 }
 
 // patternOf returns the pattern of the keys or channels with which a command is tried.

@@ -60,13 +60,6 @@ func IsDenied(err error) bool {
 	return advice != "" && (advice == denials["NOPERM"] || advice == denials[renamed])
 }
 
-// deny records that the node refused a call for a reason that affects all calls.
-func (l *Lane) deny(c *Call, err error) {
-	if l.denyFor(c.Op, err) {
-		l.deniedAt = c.Ops[0].Key
-	}
-}
-
 func (l *Lane) denyFor(op string, err error) bool {
 	advice := denialOf(err)
 	if advice != "" {

@@ -55,16 +55,6 @@ func (l *Lane) executedSpans() int {
 	return n
 }
 
-// failNotExecuted fails the calls that were to be resent, because the node has executed a later
-// group: a release there may have overtaken its acquire.
-func (l *Lane) failNotExecuted() {
-	for i := range l.notExecuted {
-		l.fail(&l.notExecuted[i], errNoScript)
-	}
-	clear(l.notExecuted)
-	l.notExecuted = l.notExecuted[:0]
-}
-
 const errNoScript = redis.ServerError("NOSCRIPT the scripts were flushed")
 
 // resendNotExecuted resends the calls of groups in progress that the node did not execute. All

@@ -206,7 +206,11 @@ func (l *Lane) processReply(trip *roundTrip) error {
 	l.joinParts()
 	executed := l.executedSpans()
 	if executed > 0 {
-		l.failNotExecuted()
+		for i := range l.notExecuted {
+			l.fail(&l.notExecuted[i], errNoScript) // a release in a later group may have overtaken its acquire
+		}
+		clear(l.notExecuted)
+		l.notExecuted = l.notExecuted[:0]
 	}
 	var again []Call
 	if executed < len(trip.spans) {

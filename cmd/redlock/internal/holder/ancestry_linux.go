@@ -56,11 +56,6 @@ func readAncestor(pid int) (a ancestor, err error) {
 
 func (a *ancestor) isShell() bool { return slices.Contains(shells, a.program) }
 
-// isWrapper reports whether the process is a wrapper, and not a script with the same name.
-func (a *ancestor) isWrapper() bool {
-	return slices.Contains(wrappers, a.name) && (!a.isShell() || a.program == "busybox")
-}
-
 // isForkOf reports whether the process is a fork of a shell that has not called exec since.
 func (a *ancestor) isForkOf(shell *ancestor) bool {
 	return a.isShell() && a.program == shell.program && a.stack == shell.stack && slices.Equal(a.arguments, shell.arguments)
@@ -112,7 +107,7 @@ func holderAbove(caller int) (pid int, text string) {
 		}
 		above, err := readAncestor(a.parent)
 		switch {
-		case a.isWrapper(), a.runsOneCommand():
+		case slices.Contains(wrappers, a.name) && (!a.isShell() || a.program == "busybox"), a.runsOneCommand():
 		case err == nil && a.isSubstitution(&above):
 		default:
 			return pid, ""

@@ -79,7 +79,7 @@ func (j *Job) runUnder(lease *client.Lease, s *signals, same func() bool) (*chil
 	if sig := s.pendingSignal(); sig != 0 {
 		return nil, exit.WithCode(exit.SignalCode(sig))
 	}
-	s.forwardAll()
+	s.catch(harmless) // from now on all signals are forwarded to the command
 	adoptOrphans()
 	endThread, err := c.startOnThread(j.command(lease))
 	if err != nil {

@@ -56,10 +56,6 @@ func (s *signals) catch(which []os.Signal) {
 	}
 }
 
-// forwardAll is called before the command starts. From then on all signals are forwarded to the
-// command.
-func (s *signals) forwardAll() { s.catch(harmless) }
-
 // pendingSignal returns a signal that came after the wait and before the command started, or 0.
 func (s *signals) pendingSignal() syscall.Signal {
 	select {
