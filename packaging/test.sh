@@ -46,8 +46,9 @@ readonly timeless='^Test(ReleaseRefuses|Lintian|PythonTypes|PythonSdist|NodeType
 # planted matches tests that build and run a package with planted mistakes.
 readonly realtime='^TestReal|^Example' planted='^Test(SearchFindsPlantedBugs|ScenesFindMistakes|SimulationFindsMistakes|FindMistakes)$'
 
-# skippable matches skips that are allowed in CI: they are unavoidable, or another step has the test.
-readonly skippable='this kind of node lacks |takes minutes with the race detector: |race detector makes Go.s scheduler |needs Linux$'
+# skippable matches skips that are allowed in CI: they are unavoidable, or another step has the test. npm
+# would be some hundred packages of Debian, for one test that compares two lists of files.
+readonly skippable='npm is needed: |this kind of node lacks |takes minutes with the race detector: |race detector makes Go.s scheduler |needs Linux$'
 
 # ignores_signal NAME tells whether a signal is ignored. Child processes inherit that.
 ignores_signal() {
