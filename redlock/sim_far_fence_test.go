@@ -80,8 +80,7 @@ func TestMisledHostRaisesNoCounters(t *testing.T) {
 	}
 }
 
-// An earlier version accepted any counter. A token that is far ahead in its record is not written
-// to the nodes. Guards ballot.lua: repair.
+// A token that is far ahead in a record is not written to the nodes. Guards ballot.lua: repair.
 func TestFarTokenInRecordRaisesNoCounters(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		r := f.acquire(kept3s).Record()

@@ -102,8 +102,7 @@ func newWord(ms int64, last string) string {
 	return base64.RawURLEncoding.EncodeToString(word[:])
 }
 
-// timeOf returns the node's time at the beginning of a word. Words of earlier versions begin with
-// other bytes.
+// timeOf returns the node's time at the beginning of a word; 0: it has none.
 func timeOf(word string) (ms int64) {
 	bytes, err := base64.RawURLEncoding.DecodeString(word)
 	if err != nil || len(bytes) < 8 {

@@ -115,16 +115,16 @@ func TestClockWatchIsBounded(t *testing.T) {
 	}
 }
 
-// Two words show which one is later. Words of an earlier version do not.
+// Two words show which one is later. Other texts do not.
 func TestWordsTellTheTime(t *testing.T) {
 	const now, second = int64(1_795_424_175_000), 1000
 	word := newWord(now, "")
 	if timeOf(word) != now || newWord(now, "") == word || len(word) != 12 {
 		t.Errorf("%q has the time %d, want %d", word, timeOf(word), now)
 	}
-	for _, old := range []string{"", "w", "GVjlFAlj91k", "not base 64 !"} {
-		if at := timeOf(old); at == now {
-			t.Errorf("%q has the time %d", old, at)
+	for _, other := range []string{"", "w", "GVjlFAlj91k", "not base 64 !"} {
+		if at := timeOf(other); at == now {
+			t.Errorf("%q has the time %d", other, at)
 		}
 	}
 	for what, later := range map[string]string{
