@@ -157,11 +157,24 @@ func (d *daemon) setNodes(nodes, joining, leaving []*node) error {
 	d.restarts.Lock()
 	defer d.restarts.Unlock()
 	d.nodes, d.joining, d.leaving = nodes, joining, leaving
+	return d.restart()
+}
+
+// restart restarts the daemon with its config. The caller holds restarts.
+func (d *daemon) restart() error {
 	if err := d.configure(); err != nil {
 		return err
 	}
 	d.terminate()
 	return d.start()
+}
+
+// reload gives the running daemon its config. The caller holds restarts.
+func (d *daemon) reload() error {
+	if err := d.configure(); err != nil {
+		return err
+	}
+	return d.process.Process.Signal(syscall.SIGHUP)
 }
 
 // admitAll ends the quarantine of all nodes that this daemon has in quarantine.

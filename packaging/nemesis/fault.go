@@ -22,6 +22,7 @@ type faultKind struct {
 	// losesVotes: a node may have lost locks. These faults are kept apart, so that nodes leave the
 	// quarantine now and then.
 	losesVotes bool
+	slow       bool // it needs a whole change of the nodes
 	apply      func(*injector, int) (effect int, err error)
 }
 
@@ -33,6 +34,9 @@ const (
 	aDaemon
 	aClient
 	allDaemons
+	theCommitter // of a change of the nodes
+	theOperator
+	lateHost // another daemon beside the one with that number
 )
 
 var faultKinds = []faultKind{
@@ -52,7 +56,10 @@ var faultKinds = []faultKind{
 	{name: "disk of the daemon's state file full", weight: 10, target: aDaemon, apply: (*injector).fillDisk},
 	{name: "lock taken by FORCE", weight: 15, target: aDaemon, apply: (*injector).forceLock},
 	{name: "another daemon with a wrong list of nodes", weight: 5, target: aDaemon, apply: (*injector).startStranger},
-	{name: "set of nodes changed", weight: 10, target: allDaemons, apply: (*injector).changeNodes},
+	{name: "set of nodes changed, back, and again", weight: 10, target: allDaemons, apply: (*injector).changeNodes},
+	{name: "committer killed in a change of the nodes", weight: 10, target: theCommitter, slow: true, apply: (*injector).killCommitter},
+	{name: "late host in a change of the nodes", weight: 10, target: lateHost, slow: true, apply: (*injector).wakeLateHost},
+	{name: "wrong steps of a change by the operator", weight: 10, target: theOperator, apply: (*injector).takeWrongSteps},
 	{name: "client killed", weight: 60, target: aClient, apply: (*injector).killClient},
 	{name: "client stopped", weight: 60, target: aClient, apply: (*injector).stopClient},
 }
@@ -66,8 +73,8 @@ func (k *faultKind) possible(w *world) bool {
 		return len(w.daemons) > 0 && w.daemons[0].mounted
 	case strings.HasPrefix(k.name, "another daemon"):
 		return len(w.daemons) > 0 && len(w.nodes) > 2 && !w.options.admit
-	case k.target == allDaemons:
-		return len(w.daemons) > 0 && len(w.nodes) == 5 && w.options.quarantines() && w.options.other == "" && w.options.rivals == 0
+	case k.target >= allDaemons:
+		return len(w.daemons) > 0 && len(w.nodes) > leavingNodes && w.options.quarantines() && w.options.other == "" && w.options.rivals == 0
 	case k.name == "node's certificate expired":
 		return w.options.tls
 	case k.name == "node loses power":
@@ -83,7 +90,8 @@ func (k *faultKind) possible(w *world) bool {
 type injector struct {
 	world  *world
 	random *rand.Rand
-	done   <-chan struct{} // closed at the end of the run, which ends faults early
+	done   <-chan struct{}               // closed at the end of the run, which ends faults early
+	also   func(name string, effect int) // counts something as a fault of its own
 }
 
 // shortest is the shortest duration of a fault: a call to a node times out meanwhile.

@@ -91,11 +91,11 @@ func (s *schedule) next() {
 	seed := s.random.Uint64()
 	random := s.kinds[s.random.IntN(len(s.kinds))]
 	for _, kind := range append(s.withoutEffect(), random) {
-		number, found := s.choose(kind, s.random.IntN(s.count(kind.target)))
+		number, found := s.choose(kind, s.random.IntN(s.targets(kind.target)))
 		if !found {
 			continue
 		}
-		f := &injector{world: s.world, random: rand.New(rand.NewPCG(seed, 1)), done: s.done}
+		f := &injector{world: s.world, random: rand.New(rand.NewPCG(seed, 1)), done: s.done, also: s.count}
 		s.faults.Go(func() { s.make(kind, number, f) }) // run waits for it
 		return
 	}
@@ -121,19 +121,30 @@ func (s *schedule) make(kind faultKind, number int, f *injector) {
 	if err != nil && s.failed == nil {
 		s.failed = fmt.Errorf("fault %q, number %d: %w", kind.name, number, err)
 	}
-	count := s.counts[kind.name]
+	if count := s.countLocked(kind.name, effect); count.effective == 0 && count.made < firstTries {
+		s.first = append(s.first, kind)
+	}
+}
+
+// count counts a fault.
+func (s *schedule) count(name string, effect int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.countLocked(name, effect)
+}
+
+func (s *schedule) countLocked(name string, effect int) *faultCount {
+	count := s.counts[name]
 	if count == nil {
 		count = &faultCount{}
-		s.counts[kind.name] = count
+		s.counts[name] = count
 	}
 	count.made++
 	count.effect += effect
 	if effect > 0 {
 		count.effective++
 	}
-	if count.effective == 0 && count.made < firstTries {
-		s.first = append(s.first, kind)
-	}
+	return count
 }
 
 // effective returns how many faults have changed something so far.
@@ -149,7 +160,7 @@ func (s *schedule) effective() (total int) {
 // choose reserves a target for a fault. From first on, it prefers targets that hold locks or serve
 // their holders, and otherwise takes any that is not broken.
 func (s *schedule) choose(kind faultKind, first int) (number int, found bool) {
-	count := s.count(kind.target)
+	count := s.targets(kind.target)
 	for i := range 2 * count {
 		number = (first + i) % count
 		if (i >= count || s.matters(kind.target, number)) && s.reserve(kind, number) {
@@ -192,13 +203,13 @@ func (s *schedule) reserve(kind faultKind, number int) bool {
 	return true
 }
 
-func (s *schedule) count(t target) int {
+func (s *schedule) targets(t target) int {
 	switch t {
 	case aNode:
 		return len(s.world.nodes)
-	case aDaemon:
+	case aDaemon, lateHost:
 		return len(s.world.daemons)
-	case allDaemons:
+	case allDaemons, theCommitter, theOperator:
 		return 1
 	default:
 		return len(s.world.clients)
