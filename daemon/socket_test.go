@@ -31,7 +31,7 @@ func TestSocketIsNotStolen(t *testing.T) {
 	if _, err := listenAt(&cfg); err == nil || err.Error() != want {
 		t.Errorf("a second daemon: %v, want %s", err, want)
 	}
-	if err := os.Truncate(cfg.Path+".lock", 0); err != nil { // an earlier version left it empty
+	if err := os.Truncate(cfg.Path+".lock", 0); err != nil { // such as by hand
 		t.Fatal(err)
 	}
 	if _, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "another redlockd serves it: stop") {

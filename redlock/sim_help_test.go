@@ -145,13 +145,12 @@ func foreign(sims []*redlocktest.Sim, name string, ttl time.Duration) {
 // at sleeps until after has passed since begin.
 func (f *fleet) at(begin, after time.Duration) { time.Sleep(begin + after - f.now()) }
 
-// keys returns the keys of locks on all nodes, such as "a:redlock:x". It leaves out key\0b, which
-// expires by itself.
+// keys returns the keys of locks on all nodes, such as "a:redlock:x".
 func (f *fleet) keys() []string {
 	var all []string
 	for i, sim := range f.sims {
 		for _, key := range sim.Keys() {
-			if strings.HasPrefix(key, "redlock:") && !strings.HasSuffix(key, "\x00b") {
+			if strings.HasPrefix(key, "redlock:") {
 				all = append(all, string(rune('a'+i))+":"+key)
 			}
 		}

@@ -52,8 +52,7 @@ func TestWokenAfterLanesBreak(t *testing.T) {
 	})
 }
 
-// Derived keys contain a byte that names cannot contain. The library must refuse such names.
-// Otherwise a release of x would delete the lock x\0b of its holder.
+// A zero byte separates the parts of what the nodes store. The library must refuse names with it.
 func TestNameOfWakeUpKey(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		r := redlock.Request{Name: "x\x00b", TTL: 10 * time.Second}
