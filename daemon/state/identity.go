@@ -10,7 +10,7 @@ import (
 )
 
 // formatVersion is the version of the records that this daemon reads and writes.
-const formatVersion = "redlockd table 4"
+const formatVersion = "redlockd table 5"
 
 // bootIDFile is a variable for tests.
 var bootIDFile = "/proc/sys/kernel/random/boot_id"

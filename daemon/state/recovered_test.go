@@ -373,7 +373,7 @@ func allocated() uint64 {
 // must change as well.
 func TestRecordFormat(t *testing.T) {
 	sum := sha256.Sum256(bytes.Join(records(), nil))
-	if got, want := hex.EncodeToString(sum[:]), "04920d2ec823d908ebe8ed6c509d2336213a2d2f0aea4194f52fc5964f2c92e5"; formatVersion != "redlockd table 4" || got != want {
+	if got, want := hex.EncodeToString(sum[:]), "04920d2ec823d908ebe8ed6c509d2336213a2d2f0aea4194f52fc5964f2c92e5"; formatVersion != "redlockd table 5" || got != want {
 		t.Errorf("%s: the records have the checksum %s, want %s", formatVersion, got, want)
 	}
 }

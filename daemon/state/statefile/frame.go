@@ -110,17 +110,12 @@ func allZero(b []byte) error {
 
 // head is the first record of every file.
 type head struct {
-	begins bool   // earlier files do not count. It is false only in files of earlier versions
-	size   int64  // the minimum size of the file: a shorter one was truncated
-	owner  []byte // see Options.Owner
+	size  int64  // the minimum size of the file: a shorter one was truncated
+	owner []byte // see Options.Owner
 }
 
 func (h head) encode() []byte {
-	b := []byte{0}
-	if h.begins {
-		b[0] = 1
-	}
-	b = binary.LittleEndian.AppendUint64(b, uint64(h.size))
+	b := binary.LittleEndian.AppendUint64(nil, uint64(h.size))
 	return append(b, h.owner...)
 }
 
@@ -130,8 +125,8 @@ func (f *frames) head() (head, error) {
 	switch {
 	case err != nil:
 		return head{}, err
-	case len(b) < 9 || b[0] > 1:
-		return head{}, errors.New("it is not a state file")
+	case len(b) < 8:
+		return head{}, errors.New("its first record is too short")
 	}
-	return head{begins: b[0] == 1, size: int64(binary.LittleEndian.Uint64(b[1:])), owner: slices.Clone(b[9:])}, nil
+	return head{size: int64(binary.LittleEndian.Uint64(b)), owner: slices.Clone(b[8:])}, nil
 }

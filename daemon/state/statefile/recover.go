@@ -12,65 +12,43 @@ import (
 
 var (
 	errOwner = errors.New("it cannot be used")
-	errGap   = errors.New("the file before it is missing")
+	errNone  = errors.New("it is no state file, or cannot be read")
 	// errCut says that a file was truncated. Only root and the daemon's user can do that. The bytes
 	// that are left are valid.
 	errCut = errors.New("it was cut short")
 )
 
-// recover reads the state from files: one, or the several files of an earlier version. The error says
-// up to where they could be read, or that they cannot be used. It applies no record after a fault,
-// because an earlier one that it needs may be missing.
-func (f *File) recover(numbers []int) (State, error) {
-	state := f.o.New()
-	first := f.firstRelevant(numbers)
-	for i, number := range numbers[first:] {
-		err := errGap
-		if i == 0 || number == numbers[first+i-1]+1 {
-			err = f.recoverFile(state, number, i == 0)
-		}
+// recover reads the state from the newest state file: it contains what older ones had, which a kill may
+// have left. The error says up to where it could be read, which files are none, or that it cannot be used.
+// Records after a fault do not count, because they may need what is missing.
+func (f *File) recover(numbers []int) (state State, damage error) {
+	for _, number := range slices.Backward(numbers) {
+		state = f.o.New()
+		err := f.recoverFile(state, number)
 		switch {
 		case errors.Is(err, errOwner):
 			return f.o.New(), fmt.Errorf("%s: %w", f.path(number), err)
 		case err != nil:
-			return state, fmt.Errorf("%s: %w: the records from there on are lost", f.path(number), err)
+			damage = errors.Join(damage, fmt.Errorf("%s: %w: the records from there on are lost", f.path(number), err))
+		}
+		if !errors.Is(err, errNone) {
+			return state, damage
 		}
 	}
-	return state, nil
+	return f.o.New(), damage
 }
 
-// firstRelevant returns the index of the last file that begins anew, or 0.
-func (f *File) firstRelevant(numbers []int) int {
-	for i, number := range slices.Backward(numbers) {
-		if beginsAnew(f.path(number)) {
-			return i
-		}
-	}
-	return 0
-}
-
-// beginsAnew reports whether a file begins anew. It is false if the file cannot be read.
-func beginsAnew(path string) bool {
-	file, info, err := openOwn(path)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	h, err := framesOf(file, info.Size()).head()
-	return err == nil && h.begins
-}
-
-func (f *File) recoverFile(state State, number int, first bool) error {
+func (f *File) recoverFile(state State, number int) error {
 	file, info, err := openOwn(f.path(number))
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNone, err)
 	}
 	defer file.Close()
-	return f.apply(state, file, info.Size(), first)
+	return f.apply(state, file, info.Size())
 }
 
 // apply applies the records in the first used bytes of a file, if it has the right owner.
-func (f *File) apply(state State, file *os.File, used int64, begins bool) error {
+func (f *File) apply(state State, file *os.File, used int64) error {
 	info, err := file.Stat()
 	if err != nil {
 		return err
@@ -78,13 +56,10 @@ func (f *File) apply(state State, file *os.File, used int64, begins bool) error 
 	length := min(used, info.Size())
 	h, err := framesOf(file, length).head()
 	if err != nil {
-		return errors.Join(err, cut(info.Size(), used))
+		return fmt.Errorf("%w: %w", errNone, errors.Join(err, cut(info.Size(), used)))
 	}
 	if cause := f.o.Check(h.owner); cause != nil {
 		return fmt.Errorf("%w: %w", errOwner, cause)
-	}
-	if begins != h.begins {
-		return errGap
 	}
 	var fault error
 	err = state.ApplyAll(func(yield func([]byte) bool) {

@@ -12,28 +12,12 @@ import (
 	"testing"
 )
 
-func TestMissingFiles(t *testing.T) {
-	for what, numbers := range map[string][]int{"the first": {2, 3}, "one in the middle": {1, 3}} {
-		o := options(t, filepath.Join(t.TempDir(), "t"))
-		for _, number := range numbers {
-			writeFile(t, o, number, number == 1, fmt.Sprintf("k%d=1", number))
-		}
-		_, state, damage, err := Open(o)
-		if !errors.Is(damage, errGap) || err != nil {
-			t.Errorf("%s: damage %v, error %v; want damage because of the gap", what, damage, err)
-		}
-		if got := state.(words); got["k3"] != "" {
-			t.Errorf("%s: records after the gap were applied: %v", what, got)
-		}
-	}
-}
-
 // Open reads the rest of a truncated file, and reports that it was truncated. Files that it replaced do
 // not count.
 func TestTruncatedFileOfAnEarlierProcess(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	writeFile(t, o, 1, true, "a=1", "b=1")
-	content := appendFrame(nil, head{begins: true, size: 1000, owner: o.Owner}.encode())
+	writeFile(t, o, 1, "a=1", "b=1")
+	content := appendFrame(nil, head{size: 1000, owner: o.Owner}.encode())
 	if err := os.WriteFile(o.Path+".2", appendFrame(content, []byte("a=2")), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +31,7 @@ func TestTruncatedFileOfAnEarlierProcess(t *testing.T) {
 // An invalid record is a fault as well, and later records do not count: they may depend on it.
 func TestFaultyRecord(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	writeFile(t, o, 1, true, "a=1", "=no key", "b=1")
+	writeFile(t, o, 1, "a=1", "=no key", "b=1")
 	_, state, damage, err := Open(o)
 	if damage == nil || err != nil {
 		t.Errorf("damage %v, error %v; want damage", damage, err)
@@ -76,8 +60,8 @@ func firstOf(content []byte) ([]byte, error) {
 // The next version of the daemon reads what this one writes. If this format changes, the formatVersion
 // of package state must change as well.
 func TestFrameFormat(t *testing.T) {
-	got := appendFrame(nil, head{begins: true, size: 0x0102, owner: []byte("us")}.encode())
-	want := "0b000000" + "ef8a68b9" + "01" + "0201000000000000" + "7573" + "00"
+	got := appendFrame(nil, head{size: 0x0102, owner: []byte("us")}.encode())
+	want := "0a000000" + "89074092" + "0201000000000000" + "7573" + "0000"
 	if hex.EncodeToString(got) != want {
 		t.Errorf("got %x, want %s", got, want)
 	}
@@ -139,7 +123,7 @@ func wantPrefix(t *testing.T, what string, content []byte, states []words) {
 // FuzzFile checks that Open returns for any content of a file. The state has only what is in the
 // content, and the next start finds a complete state file with the same state.
 func FuzzFile(f *testing.F) {
-	f.Add(appendFrame(appendFrame(nil, head{begins: true, owner: []byte("us")}.encode()), []byte("a=1")))
+	f.Add(appendFrame(appendFrame(nil, head{owner: []byte("us")}.encode()), []byte("a=1")))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, content []byte) {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
@@ -164,8 +148,8 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// If a later file has another owner, no file is used, also not the ones before it. If it is not a state
-// file, or cannot be read, the files before it count.
+// If a later file has another owner, no file is used, also not the one before it. If it is not a state
+// file, or cannot be read, the one before it counts.
 func TestFaultInALaterFile(t *testing.T) {
 	for what, test := range map[string]struct {
 		change func(o Options) error
@@ -173,7 +157,7 @@ func TestFaultInALaterFile(t *testing.T) {
 	}{
 		"another owner": {func(o Options) error {
 			o.Owner = []byte("them")
-			writeFile(t, o, 2, false, "b=1")
+			writeFile(t, o, 2, "b=1")
 			return nil
 		}, words{}},
 		"no state file": {func(o Options) error { return os.WriteFile(o.Path+".2", []byte("not a state file"), 0o600) }, words{"a": "1"}},
@@ -182,7 +166,7 @@ func TestFaultInALaterFile(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
-			writeFile(t, o, 1, true, "a=1")
+			writeFile(t, o, 1, "a=1")
 			if err := test.change(o); err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +182,7 @@ func TestFaultInALaterFile(t *testing.T) {
 // Open reports damage also if it cannot create a new file.
 func TestDamageWithoutANewFile(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	writeFile(t, o, 1, true, "a=1", "=no key")
+	writeFile(t, o, 1, "a=1", "=no key")
 	blockFile(t, o.Path, 2)
 	_, state, damage, err := Open(o)
 	if damage == nil || err == nil {

@@ -64,7 +64,7 @@ func (s *segment) discard() {
 func (f *File) write(next *segment, state State, room int64) error {
 	w := bufio.NewWriterSize(next, 64<<10) // it returns an error of any Write from Flush as well
 	head := func() []byte {
-		return appendFrame(nil, head{begins: true, size: next.size, owner: f.o.Owner}.encode())
+		return appendFrame(nil, head{size: next.size, owner: f.o.Owner}.encode())
 	}
 	n, _ := w.Write(head())
 	next.used = int64(n)
@@ -109,7 +109,7 @@ func (f *File) startRewriteLocked(room int64) {
 // rewritten returns a new file with the state in the first bytes of another one.
 func (f *File) rewritten(old *segment, used int64, number int, room int64) (*segment, error) {
 	state := f.o.New()
-	if err := f.apply(state, old.File, used, true); err != nil {
+	if err := f.apply(state, old.File, used); err != nil {
 		return nil, err // Check or the next process finds the fault
 	}
 	return f.create(number, state, room)

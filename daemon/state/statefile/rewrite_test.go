@@ -316,7 +316,7 @@ func TestRewriteOfARemovedFile(t *testing.T) {
 // The old file stays until the new one is complete, so a kill at any moment loses nothing.
 func TestOldFilesStayUntilTheNewOneIsComplete(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	writeFile(t, o, 1, true, "a=1")
+	writeFile(t, o, 1, "a=1")
 	written := 0
 	o.New = func() State {
 		return hooked{words: words{}, dump: func() {

@@ -115,7 +115,7 @@ func TestOldFilesAreRemoved(t *testing.T) {
 		"by Remove": func(o Options) { Remove(o.Path) },
 	} {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
-		writeFile(t, o, 1, true, "a=1")
+		writeFile(t, o, 1, "a=1")
 		if err := os.WriteFile(o.Path+".3"+incompleteSuffix, nil, 0o600); err != nil { // incomplete
 			t.Fatal(err)
 		}

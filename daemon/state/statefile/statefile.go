@@ -215,7 +215,7 @@ func (f *File) end(how *bool) {
 // memory. If the state cannot be read, writing stops for good.
 func (f *File) continueInMemoryLocked(why error) {
 	state := f.o.New()
-	if err := f.apply(state, f.active.File, f.active.used, true); err != nil {
+	if err := f.apply(state, f.active.File, f.active.used); err != nil {
 		f.stopForGoodLocked(err)
 		return
 	}

@@ -238,9 +238,9 @@ func TestOtherOwner(t *testing.T) {
 }
 
 // writeFile writes a file as a kill leaves it: its head, and records.
-func writeFile(t *testing.T, o Options, number int, begins bool, records ...string) {
+func writeFile(t *testing.T, o Options, number int, records ...string) {
 	t.Helper()
-	content := appendFrame(nil, head{begins: begins, owner: o.Owner}.encode())
+	content := appendFrame(nil, head{owner: o.Owner}.encode())
 	for _, record := range records {
 		content = appendFrame(content, []byte(record))
 	}
@@ -249,18 +249,16 @@ func writeFile(t *testing.T, o Options, number int, begins bool, records ...stri
 	}
 }
 
-// Open reads the files that an earlier version leaves after a kill in the middle of a merge.
-func TestKilledWhileMerging(t *testing.T) {
+// Open reads the newest file alone after a kill in the middle of a rewrite.
+func TestKilledWhileRewriting(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	writeFile(t, o, 2, true, "a=1", "b=1")
-	writeFile(t, o, 3, false, "c=1")
-	writeFile(t, o, 4, true, "a=2", "c=2") // the merged file; the files that it replaces are still there
-	writeFile(t, o, 5, false, "d=2", "a")
+	writeFile(t, o, 2, "a=1", "b=1")
+	writeFile(t, o, 4, "a=2", "c=2", "d=2") // the file that it replaces is still there
 	if err := os.WriteFile(o.Path+".6.new", []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	sf, got := open(t, o)
-	wantState(t, "after the restart", got, words{"c": "2", "d": "2"})
+	wantState(t, "after the restart", got, words{"a": "2", "c": "2", "d": "2"})
 	sf.Freeze()
 	if entries, _ := filepath.Glob(o.Path + "*"); len(entries) != 1 {
 		t.Errorf("files %v, want one", entries)
