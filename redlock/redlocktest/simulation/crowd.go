@@ -36,6 +36,9 @@ func (w *world) crowd(ctx context.Context) {
 	}
 	for i := range members {
 		m := &member{w: w, host: w.hosts[i%len(w.hosts)], random: w.plan.stream(streamClient + i), kinds: kindsOfCrowd[number]}
+		if i >= len(w.hosts) { // a host has one exclusive request in the queue
+			m.kinds = m.kinds[1:]
+		}
 		w.clients.Go(m.run)
 	}
 	isOrdered := len(kindsOfCrowd[number]) == 1 && kindsOfCrowd[number][0].Slots == 0

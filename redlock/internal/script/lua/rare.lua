@@ -150,7 +150,8 @@ local function rareOperations(state)
     return {kind, left(first[2]), shown(there[1]), left(score), freeAfter(place, key, slots) or freeAfter(0, key, place) or 0}
   end
 
-  -- joinBlocker returns what keeps the token from sharing the key; nil: nothing.
+  -- joinBlocker returns what keeps the token from sharing the key; nil: nothing. The second result is
+  -- whether nobody holds it.
   local function joinBlocker(key, token, kind)
     local value = call('GET', key)
     if type(value) == 'table' then
@@ -163,30 +164,25 @@ local function rareOperations(state)
     if value and value ~= kind then
       return holder(key, value)
     end
-    return value and kind ~= SHARED and placeHolder(key, token, kind) or nil
+    return value and kind ~= SHARED and placeHolder(key, token, kind) or nil, not value
   end
 
-  -- addMember makes the token share the key. It returns an error, or nil. It takes the place first:
-  -- after an error, nobody else has it.
-  local function addMember(key, token, kind, ttl)
-    local isFirst = not call('GET', key)
-    if isFirst then -- it was deleted: its earlier members lost the lock
+  -- addMember makes the token share a key that nobody holds, or that others share. It returns an error, or nil.
+  -- It takes the place first: after an error, nobody else has it.
+  local function addMember(key, token, kind, ttl, isFree)
+    local members, places, till = key .. '\0m', key .. '\0s', after(ttl)
+    if isFree then -- earlier members lost the lock
       drop(key)
+    else
+      prune(key)
     end
+    local longer = not isFree and 'GT' or nil
     for _, step in ipairs({
-      {'SET', key, kind, 'NX', 'PX', ttl}, {'ZADD', key .. '\0s', placeOf(token, kind), token}, {'ZADD', key .. '\0m', 'GT', after(ttl), token},
+      isFree and {'SET', key, kind, 'NX', 'PX', ttl} or {'PEXPIREAT', key, till, 'GT'}, {'ZADD', places, placeOf(token, kind), token},
+      {'ZADD', members, 'GT', till, token}, {'PEXPIREAT', places, till, longer}, {'PEXPIREAT', members, till, longer},
     }) do
       local done = call(unpack(step))
       if type(done) == 'table' and done.err then
-        return done
-      end
-    end
-    if not isFirst then
-      return settle(key)
-    end
-    for _, each in ipairs({key .. '\0m', key .. '\0s'}) do
-      local done = call('PEXPIREAT', each, after(ttl))
-      if type(done) == 'table' then
         return done
       end
     end
@@ -315,15 +311,15 @@ local function rareOperations(state)
 
   -- Exclusive locks.
 
-  -- blocker returns what keeps the token from the key; nil: nothing.
+  -- blocker returns what keeps the token from the key; nil: nothing. The second result is whether nobody holds it.
   local function blocker(key, token)
     local value = call('GET', key)
     if not value or value == token then
-      return nil
+      return nil, not value
     elseif not isKind(value) then
       return type(value) == 'table' and value or {shown(value), call('PTTL', key)}
     end
-    return lastExpiry(key) and holder(key, value) or nil
+    return lastExpiry(key) and holder(key, value) or nil, true
   end
 
   -- callNext gives the turn to the next waiters.
@@ -373,7 +369,7 @@ local function rareOperations(state)
     return set and set.err and set or nil
   end
 
-  -- holderOf returns what keeps a token from a key, apart from other clients that wait.
+  -- holderOf returns what keeps a token from a key, apart from other clients that wait, and whether nobody holds it.
   local function holderOf(key, token, kind)
     if kind == EXCLUSIVE then
       return blocker(key, token)
@@ -381,32 +377,32 @@ local function rareOperations(state)
     return joinBlocker(key, token, kind)
   end
 
-  -- blockerOf returns what keeps a token from a key, other clients that wait included.
+  -- blockerOf is holderOf, and looks at other clients that wait, too.
   local function blockerOf(key, token, kind, ...)
-    local blocked = holderOf(key, token, kind)
-    if blocked or not haveWaiters(key) or call('GET', key) == token or kind ~= EXCLUSIVE and isMember(key, token) then
-      return blocked
+    local blocked, isFree = holderOf(key, token, kind)
+    if not blocked and haveWaiters(key) and (isFree or kind ~= EXCLUSIVE and not isMember(key, token)) then
+      blocked = overtaken(key, kind, ...)
     end
-    return overtaken(key, kind, ...)
+    return blocked, isFree
   end
 
   -- acquireAll acquires several names, or shares one or several: all or none. It writes the reply to each of
   -- them, and returns what blocks the first one that is not free; otherwise their fencing token.
   local function acquireAll(replies, from, to, token, kind, ttl, record, next)
-    local refused, entry, ticket, stands = nil, entryOf(to, next)
+    local refused, isFree, entry, ticket, stands = nil, {}, entryOf(to, next)
     for i = from, to do
       local blocked = exhausted(record - to + i)
-      if refused then -- it is not granted, so it overtakes nobody
-        blocked = blocked or holderOf(keys[i + 1], token, kind)
-      else
-        blocked = blocked or blockerOf(keys[i + 1], token, kind, entry, ticket, stands)
+      if not blocked and refused then -- it is not granted, so it overtakes nobody
+        blocked = holderOf(keys[i + 1], token, kind)
+      elseif not blocked then
+        blocked, isFree[i] = blockerOf(keys[i + 1], token, kind, entry, ticket, stands)
       end
       refused, replies[i] = refused or blocked, blocked or 0
     end
     local failed
     for i = from, refused and 0 or to do
       if kind ~= EXCLUSIVE then
-        failed = failed or addMember(keys[i + 1], token, kind, ttl)
+        failed = failed or addMember(keys[i + 1], token, kind, ttl, isFree[i])
       else
         local set = call('SET', keys[i + 1], token, 'PX', ttl)
         failed = failed or set.err and set
@@ -591,7 +587,8 @@ local function rareOperations(state)
     local token, ttl, kind = args[arg], args[arg + 1], args[arg + 2]
     local refused = late or tooFar(record, tonumber(fenceOf(record)))
     if not refused and not isForced(token) then
-      local blocked = joinBlocker(key, token, kind) or addMember(key, token, kind, ttl)
+      local blocked, isFree = joinBlocker(key, token, kind)
+      blocked = blocked or addMember(key, token, kind, ttl, isFree)
       if blocked and blocked.err then
         refused = blocked
       end
