@@ -65,7 +65,7 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	}
 	a.policy = newRetryPolicy(a.q, a.r, a.since)
 	if a.r.Yield {
-		a.pause(ctx, a.policy.limitDelay(a.q.yieldDelay(a.r.lock()), a.q.clock()))
+		a.pause(ctx, a.policy.limitDelay(a.q.yieldDelay(a.r.lock()), a.q.clock()), nil)
 	}
 	if a.pending == nil && !a.enterLimiterFirst(ctx) {
 		return nil, a.q.errOverloaded(a.r.lock())
@@ -225,7 +225,7 @@ func (a *acquisition) waitToRetry(ctx context.Context, err error) (again bool) {
 	if again && isHeld && !a.entered && !a.q.waiters.HasQuit() { // it is in no queue yet
 		delay = 0
 	}
-	return again && a.pause(ctx, delay) && a.enterLimiter(ctx)
+	return again && a.pause(ctx, delay, held) && a.enterLimiter(ctx)
 }
 
 // position returns the position of the request in the nodes' queues; 0: a quorum of nodes does not
@@ -249,15 +249,16 @@ func (a *acquisition) nextSlot(free int) bool {
 }
 
 // pause waits for delay, or until it is the turn of the request. It returns false if the caller
-// closed Request.StopRetrying.
-func (a *acquisition) pause(ctx context.Context, delay time.Duration) (again bool) {
+// closed Request.StopRetrying. held is why the last attempt was refused; nil: it was not.
+func (a *acquisition) pause(ctx context.Context, delay time.Duration, held *HeldError) (again bool) {
 	if delay == 0 { // earlier calls do not matter
 		return !isClosed(a.r.StopRetrying)
 	}
 	if ctx.Err() != nil {
 		return true
 	}
-	due := a.q.clock() + delay
+	began := a.q.clock()
+	due := began + delay
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	var news <-chan struct{}
@@ -272,15 +273,19 @@ func (a *acquisition) pause(ctx context.Context, delay time.Duration) (again boo
 				a.q.counts.wakeups.Add(1)
 				return true
 			}
-			sooner := turn + turnMargin // those before it may not take the lock in their turn
-			if called != 0 {            // other nodes may be down and not call
-				sooner = minorityTimeouts * a.q.options.NodeTimeout
-			} else if turn == 0 {
-				continue
+			now, sooner := a.q.clock(), due
+			switch {
+			case called != 0: // other nodes may be down and not call
+				sooner = now + minorityTimeouts*a.q.options.NodeTimeout
+			case turn != 0: // those before it may not take the lock in their turn
+				sooner = now + turn + turnMargin
 			}
-			if now := a.q.clock(); now+sooner < due {
-				due = now + sooner
-				timer.Reset(sooner)
+			if position := a.position(); held != nil && position > 0 { // other nodes have answered meanwhile
+				sooner = min(sooner, began+a.policy.untilFree(held, a.policy.polling, position))
+			}
+			if sooner < due {
+				due = sooner
+				timer.Reset(due - now)
 			}
 		case <-timer.C:
 			return true

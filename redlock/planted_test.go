@@ -53,6 +53,7 @@ func plantedToken(h Holder) string {
 		planted.Replace("acquire.go", "turn := reserved\n", "turn := plantedPick(WRONG, time.Hour, reserved)\n")),
 	planted.New("waiter for several asks for the last", planted.Replace("internal/ballot/ballot.go", "for n, i := range slices.Backward(b.Order) {", "for n, i := range plantedPick(WRONG, slices.All(b.Order), slices.Backward(b.Order)) {"),
 		planted.Replace("internal/ballot/ballot.go", "	for n, nodes := range b.blocked {\n		if b.Quorum.Blocks", "	for n, nodes := range plantedPick(WRONG, slices.Backward(b.blocked), slices.All(b.blocked)) {\n		if b.Quorum.Blocks")),
+	planted.New("position of the first nodes that answer", planted.Replace("acquire.go", "held != nil && position > 0 {", "held != nil && position > 0 && !WRONG {")),
 	planted.New("no check of elapsed time", planted.Replace("attempt.go", "now < a.deadline &&", "(WRONG || now < a.deadline) &&")),
 	planted.New("acquire without not-after", planted.Replace("attempt.go", "a.start + a.q.options.NodeTimeout //", "a.start + plantedPick(WRONG, time.Hour, a.q.options.NodeTimeout) //")),
 	planted.New("LOST at the deadline", planted.Replace("lease.go", "return l.deadline - guard", "return l.deadline - plantedPick(WRONG, 0, guard)")),

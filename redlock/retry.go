@@ -33,6 +33,7 @@ type retryPolicy struct {
 	request  *Request
 	deadline time.Duration // no attempt begins later; negative: no limit
 	maxDelay time.Duration // of the next delay
+	polling  time.Duration // the last delay, if the nodes do not call the request
 }
 
 const (
@@ -72,7 +73,7 @@ func (p *retryPolicy) next(err error, now time.Duration, position int) (delay ti
 		return 0, false
 	}
 	delay = p.maxDelay/4 + p.jitter(3*p.maxDelay/4)
-	p.maxDelay = min(2*p.maxDelay, maxRetryDelay)
+	p.maxDelay, p.polling = min(2*p.maxDelay, maxRetryDelay), delay
 	if held, isHeld := errors.AsType[*HeldError](err); isHeld && !held.split {
 		delay = p.untilFree(held, delay, position)
 	}

@@ -411,6 +411,23 @@ func TestFirstWaitersLeft(t *testing.T) {
 	}
 }
 
+// A waiter is refused as soon as a quorum of nodes has answered. One of them has other waiters before it, and the node
+// that answers last does not. Then the holder's host dies. Guards notePosition, and untilFree in pause.
+func TestLastNodeSaysThatItIsFirst(t *testing.T) {
+	twoHosts(t, 3, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		l := f.acquire(redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true})
+		for i := range 5 {
+			f.sims[0].Do("SET", name("redlockd:host:alive%d", i), "1")
+			f.sims[0].Do("ZADD", "redlock:x\x00q", name("%d", i+1), name("alive%d - 50 token", i))
+		}
+		f.sims[2].SetDelay(func() (time.Duration, time.Duration) { return 0, 20 * ms })
+		w := f.wait(other, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever})
+		time.Sleep(100 * ms)
+		f.q.Close()
+		w.wantAfter("deadline", l.Deadline(), 0, whileOthersDie)
+	})
+}
+
 // More hosts are gone than a call looks at. Guards tellFollowing in callNext: not next.
 func TestManyWaitersAreGone(t *testing.T) {
 	lineTest(t, exclusive, 1, func(f *fleet, l *redlock.Lease, line []*hostWaiting) {

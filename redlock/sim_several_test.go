@@ -270,17 +270,18 @@ func TestHostThatKeepsANameDies(t *testing.T) {
 	}
 }
 
-// The tests above find these mistakes.
-func TestSeveralMistakesAreFound(t *testing.T) {
+// Tests of waiters find these mistakes.
+func TestMistakesOfWaitersAreFound(t *testing.T) {
 	if raceEnabled {
-		t.Skip("it builds the tests again: go test ./redlock -run TestSeveralMistakesAreFound")
+		t.Skip("it builds the tests again: go test ./redlock -run TestMistakesOfWaitersAreFound")
 	}
 	binary := planted.Build(t, mistakes)
 	for mistake, test := range map[string]string{
-		"waiter for several keeps nothing":     "TestWaiterForSeveralIsServed",
-		"waiter for several keeps everything":  "TestWaiterForSeveralKeepsNoName",
-		"waiter for several keeps for ever":    "TestNameIsKeptForALimitedTime",
-		"waiter for several asks for the last": "TestHundredNamesAreHandedOver",
+		"waiter for several keeps nothing":        "TestWaiterForSeveralIsServed",
+		"waiter for several keeps everything":     "TestWaiterForSeveralKeepsNoName",
+		"waiter for several keeps for ever":       "TestNameIsKeptForALimitedTime",
+		"waiter for several asks for the last":    "TestHundredNamesAreHandedOver",
+		"position of the first nodes that answer": "TestLastNodeSaysThatItIsFirst",
 	} {
 		if out, err := planted.Command(t, binary, mistake, "-test.run=^"+test+"$").CombinedOutput(); err == nil {
 			t.Errorf("%s: %s finds nothing: %s", mistake, test, out)

@@ -158,10 +158,17 @@ func (w *Waiter) Called() (nodes quorum.Set, turn time.Duration) {
 	return w.called, w.turnOf
 }
 
-// notePosition records the position in a node's queue; 0: it is not in the queue.
+// notePosition records the position in a node's queue; 0: it is not in the queue. An attempt is refused before
+// all nodes have answered, so Position may be smaller then, and News is signalled.
 func (w *Waiter) notePosition(node, position int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	before := w.positionLocked()
+	defer func() {
+		if now := w.positionLocked(); now != 0 && (now < before || before == 0) {
+			w.wake()
+		}
+	}()
 	w.unanswered[node]--
 	if position > 0 {
 		w.positions[node] = position
@@ -189,6 +196,11 @@ func (w *Waiter) Position() int {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.positionLocked()
+}
+
+// positionLocked is Position. The caller holds mu.
+func (w *Waiter) positionLocked() int {
 	position := quorum.AtMost(w.system, func(node int) int { return cmp.Or(w.positions[node], math.MaxInt) })
 	if position == math.MaxInt {
 		return 0
@@ -196,7 +208,7 @@ func (w *Waiter) Position() int {
 	return position
 }
 
-// News returns the channel that is signalled when Called changes; nil for a nil Waiter.
+// News returns the channel that is signalled when Called changes, or Position is smaller; nil for a nil Waiter.
 func (w *Waiter) News() <-chan struct{} {
 	if w == nil {
 		return nil

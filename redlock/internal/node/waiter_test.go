@@ -119,16 +119,23 @@ func TestOtherMessagesAreIgnored(t *testing.T) {
 	}
 }
 
-// The position is one that a quorum of nodes confirms. Guards Waiter.Position.
+// The position is one that a quorum of nodes confirms, and the request hears of a smaller one. Guards
+// Waiter.Position, notePosition.
 func TestPositionOfQuorum(t *testing.T) {
 	_, waiters := listeningLane()
 	w := waiters.Join("redlock:x", "", 50*time.Millisecond, "token", quorum.Majority(5))
+	before := 0
 	for node, c := range []struct{ says, want int }{{4, 0}, {1, 0}, {2, 4}, {3, 3}, {1, 2}} {
 		w.noteSent(node)
 		w.notePosition(node, c.says)
 		if got := w.Position(); got != c.want {
 			t.Errorf("node %d says %d: position %d, want %d", node, c.says, got, c.want)
 		}
+		if news := len(w.News()) > 0; news != (c.want != before) {
+			t.Errorf("node %d says %d: signalled %v", node, c.says, news)
+		}
+		w.Begin()
+		before = c.want
 	}
 	w.notePosition(4, 0)
 	w.notePosition(3, 0)
