@@ -79,6 +79,7 @@ var plantedBugs = []plantedBug{
 	{name: "dead hosts are called", variant: simredis.DeadHostCalled, scene: simulation.Crowd, checks: "called", rare: true},
 	{name: "only the next waiter is told when to ask", variant: simredis.OnlyNextTold, scene: simulation.Crowd, checks: "idle", rare: true},
 	{name: "called twice for one turn", variant: simredis.CalledTwice, scene: simulation.Crowd, checks: "twice", rare: true},
+	{name: "a turn moves to one that is not called", variant: simredis.TurnMoves, scene: simulation.Crowd, checks: "twice", rare: true},
 	{name: "foreign client beside readers", variant: simredis.HideKind, checks: "exclusion"},
 	{name: "released lease adopted", table: simulation.AdoptReleased, checks: "adoption debris exclusion liveness"},
 	{name: "expired lease adopted", source: "expired lease adopted", restarts: true, checks: "exclusion finality", from: 18},

@@ -27,6 +27,7 @@ var waitCases = []conformanceCase{
 	{"a free lock with a queue and no turn", []Feature{Messages}, checkNoTurn},
 	{"a client enters again before it gives up votes", nil, checkReenter},
 	{"a waiter leaves", []Feature{Messages}, checkEndWait},
+	{"a waiter enters again before the one whose turn it is", []Feature{Messages}, checkTurnStays},
 	{"a grant reports waiters", nil, checkWanted},
 	{"readers do not overtake a writer", nil, checkWriterWaits},
 	{"readers are called together", []Feature{Messages}, checkReadersCalled},
@@ -440,6 +441,40 @@ func checkEndWait(p *probe) {
 	p.expectVote(number(1), p.ballot(opEndWait("k", exclusiveEntry("b"))))
 	p.expectQueue("nobody waits", "k")
 	p.hold("theirs")
+}
+
+// checkTurnStays checks that it stays the turn of a waiter although an earlier one, which was passed over, enters again
+// and others leave.
+func checkTurnStays(p *probe) {
+	p.admit()
+	a, b := p.listen("a"), p.listen("b")
+	p.hold("mine")
+	p.enters("a", "b", "c")
+	p.do("ZADD", "k\x00q", "XX", strconv.FormatInt(p.micros(), 10), exclusiveEntry("a"))
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expectMessages("a release", b, "b", "turn k")
+	p.expectMessages("a release", a, "a", "next k")
+	p.expectOvertakes("one that was passed over", simredis.KindTurn, "b", p.wait(opAcquire("k", "token-a", minute), exclusiveEntry("a"), 1, 1))
+	p.expectVote(number(1), p.ballot(opEndWait("k", exclusiveEntry("c"))))
+	p.expectTurn("another waiter left", "k", "b")
+	p.expectVote(number(1), p.ballot(opEndWait("k", exclusiveEntry("b"))))
+	p.expectTurn("the one whose turn it was left", "k", "a")
+	p.expectMessages("the one whose turn it was left", a, "a", "turn k")
+	p.expectMessages("the one whose turn it was left", b, "b")
+	p.expectVote(number(1), p.ballot(opEndWait("k", exclusiveEntry("a"))))
+
+	p.hold("mine") // and now those whose turn it is are readers
+	p.enters("a")
+	p.wait(opJoinShared("k", "token-b", minute), sharedEntry("b"), 2, 2)
+	p.wait(opJoinShared("k", "token-c", minute), sharedEntry("c"), 3, 3)
+	p.do("ZADD", "k\x00q", "XX", strconv.FormatInt(p.micros(), 10), exclusiveEntry("a"))
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expectMessages("a release for readers", b, "b", "turn k")
+	p.expectMessages("a release for readers", a, "a", "next k")
+	p.expectOvertakes("a writer that was passed over", simredis.KindTurn, "b", p.wait(opAcquire("k", "token-a", minute), exclusiveEntry("a"), 1, 1))
+	p.expectVote(number(1), p.ballot(opEndWait("k", sharedEntry("b"))))
+	p.expectTurn("the first reader left", "k", "a")
+	p.expectMessages("the first reader left", a, "a", "turn k")
 }
 
 func checkWanted(p *probe) {

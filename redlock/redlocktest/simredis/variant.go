@@ -39,6 +39,7 @@ const (
 	NextNotTold        Variant = "the next waiter is not told when a turn ends"
 	OnlyNextTold       Variant = "one more waiter than those called is told when to ask"
 	CalledTwice        Variant = "a waiter is called again during its turn"
+	TurnMoves          Variant = "a waiter that enters again takes over the turn of another, and is not called"
 	OneHostTold        Variant = "the entries of one host only are told when to ask"
 	TakersCallNobody   Variant = "a reader that takes the lock calls no other"
 	TurnNotChecked     Variant = "others leave a turn alone until it ends"
@@ -115,8 +116,9 @@ var edits = map[Variant][]edit{
 	NextNotTold:    {{1, `tellFollowing(key, n, math.min((till - now) / 1000, CHECK))`, ``}},
 	OnlyNextTold:   {{1, `tellFollowing(key, n, math.min((till - now) / 1000, CHECK))`, `tell(key, entries(key, n, n), (till - now) / 1000)`}},
 	CalledTwice:    {{1, `if i > called and (given or i > 1) then`, `if true then`}},
+	TurnMoves:      {{1, `if given and first and till > now and not`, `if false and not`}},
 	OneHostTold:    {{1, `if several < ASKING and #list == ASKING then`, `if false then`}},
-	TakersCallNobody: {{1, `callNext(key, called)
+	TakersCallNobody: {{1, `callNext(key, called, kind)
       local next`, `local next`}},
 	TurnNotChecked:   {{1, `local CHECK = 1000`, `local CHECK = 3600000`}},
 	FirstReadersOnly: {{1, `return called + i <= left`, `return false`}},

@@ -49,6 +49,12 @@ local function queueOperations(state, now, lastExpiry, isKind)
 
   local function kindOf(entry) return match(entry, '^%S+ (%S+) ') end
 
+  -- canShare returns whether the clients of two entries can share a lock.
+  local function canShare(one, other)
+    local kind = kindOf(one)
+    return kind ~= EXCLUSIVE and kind == kindOf(other)
+  end
+
   -- entries returns the entries of these ranks.
   local function entries(key, from, to) return call('ZRANGE', key .. '\0q', from, to) end
 
@@ -179,11 +185,11 @@ local function queueOperations(state, now, lastExpiry, isKind)
 
   -- callNext gives the turn to the entries that can have the lock now, and notifies them and those
   -- that follow. If it is the first one's turn already, that one was notified, and so were as many of
-  -- the entries as called says.
-  local function callNext(key, called)
+  -- the entries as called says, if they are of that kind.
+  local function callNext(key, called, kind)
     local had = removable
     local list, n, _, hidden = callees(key)
-    called = math.max((called or 0) - (had - removable), 0)
+    called = list[1] and kindOf(list[1]) == kind and math.max(called - (had - removable), 0) or 0
     if n == 0 then
       endTurn(key)
       if hidden then -- the last ones are told: each attempt removes more
@@ -193,6 +199,9 @@ local function queueOperations(state, now, lastExpiry, isKind)
     end
     local first, till = turnOf(key)
     local given = first ~= list[1] or till <= now
+    if given and first and till > now and not canShare(first, list[1]) and call('ZSCORE', key .. '\0q', first) then
+      return -- list[1] entered again before it, and was not called
+    end
     if given then
       local _, _, lasts = parse(list[1])
       till = now + 1000 * lasts
@@ -219,17 +228,17 @@ local function queueOperations(state, now, lastExpiry, isKind)
     end
   end
 
-  -- stillCalled returns how many of the entries that are the first without this one were called. So many
-  -- clients can have had the lock before it.
+  -- stillCalled returns how many of the entries that are the first without this one were called, and their
+  -- kind. So many clients can have had the lock before it.
   local function stillCalled(key, entry, left)
     local who, till = turnOf(key)
-    local rank, kind = call('ZRANK', key .. '\0q', entry), kindOf(entry)
+    local rank = call('ZRANK', key .. '\0q', entry)
     if not who or till <= now or type(rank) ~= 'number' then
       return 0
-    elseif kind == EXCLUSIVE or kind ~= kindOf(who) then
-      return rank
+    elseif canShare(who, entry) then
+      return math.min(CALLED, left) - (rank < CALLED and 1 or 0), kindOf(who)
     end
-    return math.min(CALLED, left) - (rank < CALLED and 1 or 0)
+    return entry == who and 0 or rank, kindOf(who)
   end
 
   -- passOver ends a turn that was not used. The entry goes to the end of the queue until its client
@@ -388,7 +397,7 @@ local function queueOperations(state, now, lastExpiry, isKind)
   -- leave removes an entry whose client waits no longer, and calls the next one if it can have the lock. If
   -- the lock is held, those that become one of the first are told when it ends: its holder may be gone.
   local function leave(key, entry)
-    local rank, called = call('ZRANK', key .. '\0q', entry), stillCalled(key, entry, room(key, kindOf(entry)))
+    local rank, called, kind = call('ZRANK', key .. '\0q', entry), stillCalled(key, entry, room(key, kindOf(entry)))
     if not remove(key, entry) then
       return
     end
@@ -398,7 +407,7 @@ local function queueOperations(state, now, lastExpiry, isKind)
       ttl = first[2] and tonumber(first[2]) - now / 1000 or ttl
       tell(key, entries(key, rank, ASKING - 1), ttl + LATER * rank)
     end
-    callNext(key, called)
+    callNext(key, called, kind)
   end
 
   -- taken removes an entry whose client has this node's vote now. If others can share the lock, one more of
@@ -412,7 +421,7 @@ local function queueOperations(state, now, lastExpiry, isKind)
     local left, rank = room(key, kind), call('ZRANK', key .. '\0q', entry)
     local called = stillCalled(key, entry, left + 1)
     if remove(key, entry) then
-      callNext(key, called)
+      callNext(key, called, kind)
       local next = rank >= CALLED and left > rank and entries(key, rank, rank)[1]
       if next and kindOf(next) == kind then -- those before it may be gone
         notify(key, next, 'turn')
