@@ -185,7 +185,7 @@ func costCalls(p *probe) map[string][]scriptOp {
 }
 
 // Each operation costs a node no more commands than its row allows, whatever others hold or wait for. Guards
-// CUT and freeAfter in rare.lua, and head in queue.lua.
+// CUT and freeAfter in share.lua, and head in queue.lua.
 func TestCostOfOperations(t *testing.T) {
 	costs, names := costs(t), map[string]string{} // of the operations, by letter
 	for _, row := range regexp.MustCompile(`(?m)^--   ([a-z]) ([A-Z_]+) `).FindAllStringSubmatch(script.Ballot.Source, -1) {

@@ -33,7 +33,7 @@ func IsSharing(value string) bool {
 // IsWaiting reports whether a kind is shown for a waiter that gets the lock next.
 func IsWaiting(kind string) bool { return kind == KindWriter || kind == kindTurn }
 
-// Few is how many holders of a shared lock WHO shows at once: see rare.lua.
+// Few is how many holders of a shared lock WHO shows at once: see admin.lua.
 const Few = 100
 
 // CompareHolders compares tokens that share a lock as the nodes order them: by their places if it is a

@@ -21,7 +21,7 @@ var opcodes = map[string]Opcode{
 var (
 	opcodeRow      = regexp.MustCompile(`(?m)^--   ([a-z]) ([A-Z_]+)((?: (?:[a-z]+|\*))*)(?:  |$)`)
 	opcodeValues   = regexp.MustCompile(`(?m)^local ([A-Z_]+(?:, [A-Z_]+)*) = (\d+(?:, \d+)*) -- [a-z]( [a-z])*$`)
-	rareOperations = regexp.MustCompile(`(?s)\n    operations = \{(.*?)\}`)
+	rareOperations = regexp.MustCompile(`(?s)\boperations = \{(.*?)\}`) // in rare.lua, share.lua and admin.lua
 	arguments      = regexp.MustCompile(`\n  local arguments = \{(.*)\}`)
 	counted        = regexp.MustCompile(`\n  local counted = \{(.*)\}`)
 	luaField       = regexp.MustCompile(`([a-z]) = (\w+)`)
@@ -63,7 +63,7 @@ func sentFor(op Opcode) (arguments int, record bool) {
 	return len(after) - len(before), len(e.records) > 0
 }
 
-// For each opcode that Go sends, ballot.lua has a constant or rare.lua a function, with the same
+// For each opcode that Go sends, ballot.lua has a constant or another file a function, with the same
 // letter and name.
 func TestLuaHasEachOpcode(t *testing.T) {
 	found := map[string]string{} // letters by name
@@ -113,16 +113,21 @@ func TestLuaCountsArguments(t *testing.T) {
 	}
 }
 
-// luaTable returns the fields of a table in the Lua source.
+// luaTable returns the fields of a table in the Lua source, or of several.
 func luaTable(t *testing.T, table *regexp.Regexp) map[string]string {
 	t.Helper()
-	source := table.FindStringSubmatch(Ballot.Source)
-	if source == nil {
+	sources := table.FindAllStringSubmatch(Ballot.Source, -1)
+	if sources == nil {
 		t.Fatalf("no %s in the Lua source", table)
 	}
 	fields := map[string]string{}
-	for _, field := range luaField.FindAllStringSubmatch(source[1], -1) {
-		fields[field[1]] = field[2]
+	for _, source := range sources {
+		for _, field := range luaField.FindAllStringSubmatch(source[1], -1) {
+			if fields[field[1]] != "" {
+				t.Errorf("%s is there twice", field[0])
+			}
+			fields[field[1]] = field[2]
+		}
 	}
 	return fields
 }

@@ -18,7 +18,7 @@ type Script struct {
 var luaFiles embed.FS
 
 var (
-	Ballot = mustScript("queue", "rare", "ballot")
+	Ballot = mustScript("queue", "share", "admin", "rare", "ballot")
 	Epoch  = mustScript("epoch")
 	Rights = mustScript("rights")
 )

@@ -61,15 +61,15 @@ var edits = map[Variant][]edit{
     if value == token then`, `call('GET', key), 0
     if value then`}},
 	ExtendSets: {{1, `tonumber(score) <= now then
-      return isForced(token) and -1 or 0`, `tonumber(score) <= now then
+      return lib.isForced(token) and -1 or 0`, `tonumber(score) <= now then
       call('SET', key, token, 'NX', 'PX', ttl)
       return call('GET', key) == token and 1 or 0`}},
 	ExtendShortens: {
 		{1, `call('PEXPIRE', key, args[arg + 1], 'GT')`, `call('PEXPIRE', key, args[arg + 1])`},
 		{1, `call('PEXPIRE', key, args[arg + 2], 'GT')`, `call('PEXPIRE', key, args[arg + 2])`},
 		{1, `call('PEXPIRE', key, ttl, 'GT')`, `call('PEXPIRE', key, ttl)`},
-		{1, `call('PEXPIREAT', each, after(ttl), 'GT')`, `call('PEXPIREAT', each, after(ttl))`},
-		{1, `local done = call('ZADD', key .. '\0m', 'GT', after(ttl), token)`, `local done = call('ZADD', key .. '\0m', after(ttl), token)`},
+		{1, `call('PEXPIREAT', each, till, 'GT')`, `call('PEXPIREAT', each, till)`},
+		{1, `local done = call('ZADD', key .. '\0m', 'GT', till, token)`, `local done = call('ZADD', key .. '\0m', till, token)`},
 	},
 	IgnoreEpoch: {
 		{2, `elseif known[1] ~= args[1] then`, `elseif false then`},
@@ -85,9 +85,9 @@ var edits = map[Variant][]edit{
     return refused or 1`}},
 	ForceBlindly: {{1, `local value = call('GET', key)
     if value ~= token then
-      return value and leave(key, token, value) or 0
+      return value and shared().leave(key, token, value) or 0
     end
-    return delete(key) or 1`, `return call('DEL', key)`}},
+    return lib.delete(key) or 1`, `return call('DEL', key)`}},
 	ConfirmForced: {{1, `elseif forced == 1 then`, `elseif false then`}},
 	ExchangeForced: {{1, `local forced = call('EXISTS', FORCED .. redis.sha1hex(old), FORCED .. redis.sha1hex(token))`,
 		`local forced = 0`}},

@@ -89,8 +89,8 @@
 --
 -- Every group on every node runs this script. In a call with one operation, a function for
 -- each operation costs more time than the operation's own code: so the operations of every
--- lock are sections of the loop below. All others are functions in queue.lua and rare.lua, which
--- precede this file in the same script, and are made when a call needs the first of them.
+-- lock are sections of the loop below. All others are functions in queue.lua, share.lua, admin.lua and
+-- rare.lua, which precede this file in the same script, and are made when a call needs the first of a file.
 local call, byte, sub = redis.pcall, string.byte, string.sub
 local keys, args = KEYS, ARGV
 local node, letters, records, ops = keys[1], args[3], args[4], #keys - 1
@@ -293,7 +293,7 @@ for i = 1, ops do
     rare = rare or rareOperations(state)
     local letter = sub(letters, i, i)
     record = record + (rare.counted[letter] or 0)
-    replies[i] = rare.operations[letter](key, arg, record)
+    replies[i] = rare.operation(letter)(key, arg, record)
     arg = arg + rare.arguments[letter]
     queuing = queuing or op == REENTER
   end

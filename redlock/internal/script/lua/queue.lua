@@ -18,9 +18,11 @@
 -- 'next MS': the entry is behind those whose turn it is, or the lock is held. If it is not called within
 -- MS milliseconds, all before it may be gone, and it should ask.
 --
--- state is that of rare.lua. now is TIME in microseconds. lastExpiry and isKind are functions of rare.lua.
-local function queueOperations(state, now, lastExpiry, isKind)
+-- This file precedes ballot.lua in the same script: see there for KEYS, ARGV and the reply. state is that of
+-- rare.lua, and lib what that file shares with this one.
+local function queueOperations(state, lib)
   local call, find, match, sub = redis.pcall, string.find, string.match, string.sub
+  local now = lib.micros -- TIME
   local HOST = 'redlockd:host:'
   local EXCLUSIVE, SHARED = '-', 'redlockd:shared'
 
@@ -41,13 +43,26 @@ local function queueOperations(state, now, lastExpiry, isKind)
 
   local removable = 512 -- how many entries of hosts that are gone this script may still remove
   local alive = {}      -- whether a host lives, as far as this script has looked
+  local parsed = {}     -- the parts of entries, as far as this script has looked
 
+  -- parse returns the host, the kind and the turn of an entry.
   local function parse(entry)
-    local host, kind, turn = match(entry, '^(%S+) (%S+) (%d+) ')
-    return host, kind, tonumber(turn)
+    local parts = parsed[entry]
+    if not parts then
+      local host, kind, turn = match(entry, '^(%S+) (%S+) (%d+) ')
+      parts = {host, kind, tonumber(turn)}
+      parsed[entry] = parts
+    end
+    return parts[1], parts[2], parts[3]
   end
 
-  local function kindOf(entry) return match(entry, '^%S+ (%S+) ') end
+  local function kindOf(entry)
+    local _, kind = parse(entry)
+    return kind
+  end
+
+  -- hostOf returns the host of an entry: less work than parse, if it is read once.
+  local function hostOf(entry) return match(entry, '^%S+') or '' end
 
   -- canShare returns whether the clients of two entries can share a lock.
   local function canShare(one, other)
@@ -82,10 +97,10 @@ local function queueOperations(state, now, lastExpiry, isKind)
   -- room returns how many more clients can hold a lock of this kind now.
   local function room(key, kind)
     local value = call('GET', key)
-    if type(value) == 'string' and isKind(value) and not lastExpiry(key) then
+    if type(value) == 'string' and lib.isKind(value) and not lib.shared().lastExpiry(key) then
       value = false
     end
-    if not isKind(kind) then -- exclusive, or of another version
+    if not lib.isKind(kind) then -- exclusive, or of another version
       return value and 0 or 1
     elseif value and kind ~= value then
       return 0
@@ -105,9 +120,11 @@ local function queueOperations(state, now, lastExpiry, isKind)
 
   -- head returns the first entries of hosts that live, and removes those before them. The second
   -- result is true if there may be more of these than the script may remove. No entry is read twice:
-  -- behind those of hosts that live there may be many others.
-  local function head(key, most)
-    local list, size = {}, most
+  -- behind those of hosts that live there may be many others. list has the first ones that head returned
+  -- before; nil: none.
+  local function head(key, most, list)
+    list = list or {}
+    local size = most - #list
     while true do
       local gone, read = {}, entries(key, #list, #list + size - 1)
       for _, entry in ipairs(read) do
@@ -139,7 +156,7 @@ local function queueOperations(state, now, lastExpiry, isKind)
     local kind = kindOf(list[1])
     local left, n = room(key, kind), 0
     if kind ~= EXCLUSIVE and left >= FIRST and #list == FIRST then
-      list, hidden = head(key, CALLED)
+      list, hidden = head(key, CALLED, list)
     end
     while n < left and list[n + 1] and kindOf(list[n + 1]) == kind do
       n = n + 1
@@ -156,26 +173,24 @@ local function queueOperations(state, now, lastExpiry, isKind)
   end
 
   -- tell tells the first of these entries of each host when to ask: the first host in ms milliseconds.
-  -- It returns how many hosts it told.
   local function tell(key, list, ms)
     local told, n = {}, 0
     for _, entry in ipairs(list) do
-      local host = parse(entry)
-      if host and not told[host] and n < ASKING then
+      local host = hostOf(entry)
+      if not told[host] and n < ASKING and parse(entry) then
         notify(key, entry, string.format('next %.0f', math.max(ms, 1) + LATER * n))
         told[host], n = true, n + 1
       end
     end
-    return n
   end
 
   -- tellFollowing tells the hosts after the first n entries when to ask.
   local function tellFollowing(key, n, ms)
     local list, hosts, several = entries(key, n, n + ASKING - 1), {}, 0
     for _, entry in ipairs(list) do
-      local host = parse(entry)
-      several = several + (host and not hosts[host] and 1 or 0)
-      hosts[host or ''] = true
+      local host = hostOf(entry)
+      several = several + (hosts[host] and 0 or 1)
+      hosts[host] = true
     end
     if several < ASKING and #list == ASKING then -- one host has many entries, and may be gone
       list = entries(key, n, n + LOOK - 1)
@@ -315,14 +330,14 @@ local function queueOperations(state, now, lastExpiry, isKind)
     for _, size in ipairs(rank < ASKING and {} or {ASKING, LOOK}) do
       hosts, n = {}, 0
       for _, one in ipairs(entries(key, 0, size - 1)) do
-        local other = parse(one)
+        local other = hostOf(one)
         if one == entry then
           return n + 1
         elseif other == host or n == ASKING then
           return rank + 1
         end
-        n = n + (other and not hosts[other] and 1 or 0)
-        hosts[other or ''] = true
+        n = n + (hosts[other] and 0 or 1)
+        hosts[other] = true
       end
       if n == ASKING then
         break

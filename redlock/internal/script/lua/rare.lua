@@ -1,7 +1,7 @@
--- The operations of ballot.lua that are rarely needed, and the rare cases of the others:
--- shared locks, several names, waiters, foreign values. queue.lua precedes this file, and
--- ballot.lua follows it, in the same script. One function makes all others, and it captures nothing: so a call that
--- needs none of them pays for one closure only.
+-- The operations of ballot.lua that are rarely needed, and the rare cases of the others: several names,
+-- waiters, foreign values, fencing counters. queue.lua, share.lua and admin.lua precede this file, and
+-- ballot.lua, which has KEYS, ARGV and the reply, follows it in the same script. Each of them has one
+-- function that makes all others, and captures nothing. So a call pays for what it needs.
 --
 -- state is what ballot.lua read and will write: counters (by field), clock and late,
 -- queuesUntil, and changed (fields of the node's hash and their values). It is nil in a call
@@ -20,12 +20,6 @@ local function rareOperations(state)
   -- The longest time to live that is shown. A foreign client may have set a longer one,
   -- beyond what Redis can return as a number.
   local LONGEST = 1000000000000000
-  -- How many holders of a shared lock WHO shows. Many clients may ask at once, and the
-  -- daemon reads all of their replies at once.
-  local FEW = 100
-  -- How many expired members of a shared lock an operation removes.
-  local CUT = 32
-  local FEWER = 10 -- how many DESCRIBE shows, of many locks at once
   -- How far a counter may be raised ahead of this node's TIME, in microseconds (52 weeks):
   -- the word of one other node must not bring it near to LIMIT.
   local FARTHEST = 31449600000000
@@ -55,137 +49,29 @@ local function rareOperations(state)
 
   local function isForced(token) return call('EXISTS', FORCED .. redis.sha1hex(token)) == 1 end
 
-  -- Shared locks.
+  -- What the other files need of this one.
+  local lib = {now = now, micros = t[1] * 1000000 + t[2], isKind = isKind, shown = shown, left = left, after = after, fault = fault, isForced = isForced}
 
-  -- A member is in both sets of a key, so it is removed from both, and deleted with the key.
-  local function remove(key, ...) return call('ZREM', key .. '\0m', ...), call('ZREM', key .. '\0s', ...) end
-  local function drop(key, ...) return call('DEL', key .. '\0m', key .. '\0s', ...) end
+  local shares, queue, admin -- the functions of share.lua, queue.lua and admin.lua, once they are needed
 
-  -- prune removes expired members, but not more than CUT: a call that adds one removes more, so
-  -- they do not pile up.
-  local function prune(key)
-    local gone = call('ZRANGE', key .. '\0m', '-inf', after(0), 'BYSCORE', 'LIMIT', 0, CUT)
-    if gone[1] then
-      remove(key, unpack(gone))
-    end
+  local function shared()
+    shares = shares or shareOperations(lib)
+    return shares
   end
+  lib.shared = shared
 
-  -- lastExpiry returns when the last member of a key expires. If none is left, it deletes the key and
-  -- returns nil. The second result is an error, because a foreign client wrote to it.
-  local function lastExpiry(key)
-    local last = call('ZRANGE', key .. '\0m', -1, -1, 'WITHSCORES')
-    if last.err then
-      return 0, last
-    elseif last[2] and tonumber(last[2]) > now then -- not in this millisecond: PEXPIREAT would delete
-      return last[2]
-    end
-    drop(key, key)
+  local function waiters()
+    queue = queue or queueOperations(state, lib)
+    return queue
   end
+  lib.waiters = waiters
 
-  -- settle makes the key expire with the last of its members. It returns an error, or nil: a client
-  -- that acquires must not rely on the key then.
-  local function settle(key)
-    prune(key)
-    local last, err = lastExpiry(key)
-    for _, each in ipairs(last and not err and {key, key .. '\0m', key .. '\0s'} or {}) do
-      local done = call('PEXPIREAT', each, last)
-      err = err or type(done) == 'table' and done or nil
-    end
-    return err
-  end
-
-  local function isMember(key, token)
-    local score = call('ZSCORE', key .. '\0m', token)
-    return type(score) == 'string' and tonumber(score) > now
-  end
+  local function haveWaiters(key) return call('EXISTS', key .. '\0t') == 1 end
 
   -- holds tells whether the token holds the lock, alone or together with others.
   local function holds(key, token)
     local value = call('GET', key)
-    return value == token or isKind(value) and isMember(key, token)
-  end
-
-  -- holder shows the kind of a shared lock, and the member that expires last.
-  local function holder(key, kind)
-    local reply = {kind, call('PTTL', key)}
-    local last = call('ZRANGE', key .. '\0m', -1, -1, 'WITHSCORES')
-    if last[2] then
-      reply[3], reply[4] = shown(last[1]), left(last[2])
-    end
-    return reply
-  end
-
-  -- placeOf returns the place with which a token of a semaphore begins. Readers have no place.
-  local function placeOf(token, kind) return tonumber(kind ~= SHARED and string.match(token, '^%d+') or 0) end
-
-  -- freeAfter returns the first place after the given one that nobody has; nil: there is none. Each
-  -- place has one holder at most, so the places up to a limit are all taken if they have so many holders.
-  local function freeAfter(place, key, slots)
-    local low, high = place, slots + 1
-    while high - low > 1 do
-      local middle = math.floor((low + high) / 2)
-      if call('ZCOUNT', key .. '\0s', place + 1, middle) == middle - place then
-        low = middle
-      else
-        high = middle
-      end
-    end
-    return high <= slots and high or nil
-  end
-
-  -- placeHolder returns nil if no other token has the place with which this one begins.
-  -- Otherwise it shows that token, when the first of all members expires, and a free place.
-  local function placeHolder(key, token, kind)
-    prune(key)
-    local place, slots = placeOf(token, kind), tonumber(string.match(kind, '%d+$'))
-    local there = call('ZRANGE', key .. '\0s', place, place, 'BYSCORE', 'LIMIT', 0, 1)
-    if there.err or not there[1] or there[1] == token then
-      return there.err and there or nil
-    end
-    local score, first = call('ZSCORE', key .. '\0m', there[1]), call('ZRANGE', key .. '\0m', 0, 0, 'WITHSCORES')
-    if type(score) ~= 'string' or tonumber(score) <= now then -- it was not pruned yet
-      remove(key, there[1])
-      return type(score) == 'table' and score or nil
-    end
-    return {kind, left(first[2]), shown(there[1]), left(score), freeAfter(place, key, slots) or freeAfter(0, key, place) or 0}
-  end
-
-  -- joinBlocker returns what keeps the token from sharing the key; nil: nothing. The second result is
-  -- whether nobody holds it.
-  local function joinBlocker(key, token, kind)
-    local value = call('GET', key)
-    if type(value) == 'table' then
-      return value
-    elseif value and not isKind(value) then
-      return {shown(value), call('PTTL', key)}
-    elseif value and not lastExpiry(key) then
-      value = false
-    end
-    if value and value ~= kind then
-      return holder(key, value)
-    end
-    return value and kind ~= SHARED and placeHolder(key, token, kind) or nil, not value
-  end
-
-  -- addMember makes the token share a key that nobody holds, or that others share. It returns an error, or nil.
-  -- It takes the place first: after an error, nobody else has it.
-  local function addMember(key, token, kind, ttl, isFree)
-    local members, places, till = key .. '\0m', key .. '\0s', after(ttl)
-    if isFree then -- earlier members lost the lock
-      drop(key)
-    else
-      prune(key)
-    end
-    local longer = not isFree and 'GT' or nil
-    for _, step in ipairs({
-      isFree and {'SET', key, kind, 'NX', 'PX', ttl} or {'PEXPIREAT', key, till, 'GT'}, {'ZADD', places, placeOf(token, kind), token},
-      {'ZADD', members, 'GT', till, token}, {'PEXPIREAT', places, till, longer}, {'PEXPIREAT', members, till, longer},
-    }) do
-      local done = call(unpack(step))
-      if type(done) == 'table' and done.err then
-        return done
-      end
-    end
+    return value == token or isKind(value) and shared().isMember(key, token)
   end
 
   -- Fencing counters. A record is given by its number.
@@ -243,16 +129,12 @@ local function rareOperations(state)
   end
 
   -- fenceAll returns the reply for several names that were acquired: they have one fencing
-  -- token, and all of their counters are raised to it. record is the last name's.
-  local function fenceAll(from, to, record)
+  -- token, and all of their counters are raised to it. record is the last name's. Clients waited for the names in waited.
+  local function fenceAll(from, to, record, waited)
     local most, sign = 0, 1
     for i = from, to do
       most = math.max(most, fence(record - to + i))
-      local waits = call('EXISTS', keys[i + 1] .. '\0t')
-      if type(waits) == 'table' then
-        return waits
-      end
-      sign = waits > 0 and -1 or sign
+      sign = waited[i] and haveWaiters(keys[i + 1]) and -1 or sign
     end
     for i = from, to do -- before any: a counter that is far ahead must not take the others along
       local refused = tooFar(record - to + i, most)
@@ -260,22 +142,14 @@ local function rareOperations(state)
         return refused
       end
     end
+    local text = string.format('%.0f', most)
     for i = from, to do
-      raise(record - to + i, most, string.format('%.0f', most))
+      raise(record - to + i, most, text)
     end
     return sign * most
   end
 
   -- Waiters.
-
-  local queue -- the functions of queue.lua, once they are needed
-
-  local function waiters()
-    queue = queue or queueOperations(state, t[1] * 1000000 + t[2], lastExpiry, isKind)
-    return queue
-  end
-
-  local function haveWaiters(key) return call('EXISTS', key .. '\0t') == 1 end
 
   -- entryOf returns the entry and the ticket of the ENTER operations after the i-th operation, and the keys in
   -- whose queues it stands; next is the number of the argument after those of the i-th operation.
@@ -288,13 +162,10 @@ local function rareOperations(state)
     return entry, ticket, stands
   end
 
-  -- overtaken shows the waiter that a client would overtake if it took the key; nil: it would
-  -- overtake none. The client enters the queue first if it stands there, so that this node calls the same
-  -- waiter as the others.
+  -- overtaken shows the waiter that a client would overtake if it took the key, for which clients wait; nil:
+  -- it would overtake none. The client enters the queue first if it stands there, so that this node calls the
+  -- same waiter as the others.
   local function overtaken(key, kind, entry, ticket, stands)
-    if not haveWaiters(key) then
-      return nil
-    end
     if stands[key] then
       waiters().enter(key, entry, ticket)
     end
@@ -319,14 +190,14 @@ local function rareOperations(state)
     elseif not isKind(value) then
       return type(value) == 'table' and value or {shown(value), call('PTTL', key)}
     end
-    return lastExpiry(key) and holder(key, value) or nil, true
+    return shared().lastExpiry(key) and shared().holder(key, value) or nil, true
   end
 
   -- callNext gives the turn to the next waiters.
   local function callNext(key) waiters().callNext(key) end
 
   -- notifyWaiters calls the next waiters, if there are any.
-  local function notifyWaiters(key)
+  function lib.notifyWaiters(key)
     if haveWaiters(key) then
       callNext(key)
     end
@@ -338,21 +209,9 @@ local function rareOperations(state)
     if type(done) == 'table' then
       return done
     end
-    notifyWaiters(key)
+    lib.notifyWaiters(key)
   end
-
-  -- leave releases a key that has this value, which is not the token alone.
-  local function leave(key, token, value)
-    if not isKind(value) then
-      return fault(value) or 0
-    end
-    local done = remove(key, token)
-    if done == 1 then
-      settle(key)
-      notifyWaiters(key)
-    end
-    return done
-  end
+  lib.delete = delete
 
   -- The cases that ballot.lua leaves to this file. Each returns nil if the lock was acquired,
   -- or what blocked it: a table. Of several names, the reply to each of them.
@@ -360,8 +219,13 @@ local function rareOperations(state)
   -- acquire acquires the key of the i-th operation.
   local function acquire(i, token, ttl, record, next)
     local key = keys[i + 1]
-    local refused = exhausted(record) or blocker(key, token)
-      or call('GET', key) ~= token and overtaken(key, EXCLUSIVE, entryOf(i, next))
+    local refused, isFree = exhausted(record), false
+    if not refused then
+      refused, isFree = blocker(key, token)
+    end
+    if not refused and isFree and haveWaiters(key) then
+      refused = overtaken(key, EXCLUSIVE, entryOf(i, next))
+    end
     if refused then
       return refused
     end
@@ -374,49 +238,53 @@ local function rareOperations(state)
     if kind == EXCLUSIVE then
       return blocker(key, token)
     end
-    return joinBlocker(key, token, kind)
+    return shared().joinBlocker(key, token, kind)
   end
 
-  -- blockerOf is holderOf, and looks at other clients that wait, too.
+  -- blockerOf is holderOf, and looks at other clients that wait, too. The third result is whether there are any.
   local function blockerOf(key, token, kind, ...)
     local blocked, isFree = holderOf(key, token, kind)
-    if not blocked and haveWaiters(key) and (isFree or kind ~= EXCLUSIVE and not isMember(key, token)) then
+    local waits = not blocked and call('EXISTS', key .. '\0t')
+    if type(waits) == 'table' then
+      return waits
+    elseif waits == 1 and (isFree or kind ~= EXCLUSIVE and not shared().isMember(key, token)) then
       blocked = overtaken(key, kind, ...)
     end
-    return blocked, isFree
+    return blocked, isFree, waits == 1
   end
 
   -- acquireAll acquires several names, or shares one or several: all or none. It writes the reply to each of
   -- them, and returns what blocks the first one that is not free; otherwise their fencing token.
   local function acquireAll(replies, from, to, token, kind, ttl, record, next)
-    local refused, isFree, entry, ticket, stands = nil, {}, entryOf(to, next)
+    local refused, isFree, waited, entry, ticket, stands = nil, {}, {}, entryOf(to, next)
     for i = from, to do
       local blocked = exhausted(record - to + i)
       if not blocked and refused then -- it is not granted, so it overtakes nobody
         blocked = holderOf(keys[i + 1], token, kind)
       elseif not blocked then
-        blocked, isFree[i] = blockerOf(keys[i + 1], token, kind, entry, ticket, stands)
+        blocked, isFree[i], waited[i] = blockerOf(keys[i + 1], token, kind, entry, ticket, stands)
       end
       refused, replies[i] = refused or blocked, blocked or 0
     end
+    if refused then
+      return refused
+    end
     local failed
-    for i = from, refused and 0 or to do
-      if kind ~= EXCLUSIVE then
-        failed = failed or addMember(keys[i + 1], token, kind, ttl, isFree[i])
+    local till = kind ~= EXCLUSIVE and after(ttl)
+    for i = from, to do
+      if till then
+        failed = failed or shared().addMember(keys[i + 1], token, kind, ttl, till, isFree[i])
       else
         local set = call('SET', keys[i + 1], token, 'PX', ttl)
         failed = failed or set.err and set
       end
-    end
-    if refused then
-      return refused
     end
     for key in pairs(stands) do -- its own entry is not another client that waits
       if not failed and haveWaiters(key) then
         waiters().taken(key, entry)
       end
     end
-    local reply = failed or fenceAll(from, to, record)
+    local reply = failed or fenceAll(from, to, record, waited)
     for i = from, to do
       replies[i] = reply
     end
@@ -438,50 +306,6 @@ local function rareOperations(state)
       refused = delete(key) or refused
     end
     return refused or nil
-  end
-
-  -- extend extends a token that does not hold the key alone: the key has this value.
-  local function extend(key, token, ttl, value)
-    local score = isKind(value) and call('ZSCORE', key .. '\0m', token)
-    local err = fault(value) or fault(score)
-    if err then
-      return err
-    elseif type(score) ~= 'string' or tonumber(score) <= now then
-      return isForced(token) and -1 or 0
-    end
-    for _, each in ipairs({key, key .. '\0m', key .. '\0s'}) do -- first: a node without memory lets a script write more that has written
-      local done = call('PEXPIREAT', each, after(ttl), 'GT')
-      err = err or type(done) == 'table' and done or nil
-    end
-    local done = call('ZADD', key .. '\0m', 'GT', after(ttl), token)
-    return type(done) == 'table' and done or err or 1
-  end
-
-  -- downgrade extends a token. If it holds the key alone, it becomes the first of those that
-  -- share it. The value changes last: after an error the token holds the key alone, as before.
-  local function downgrade(key, arg)
-    local token, ttl, value = args[arg], args[arg + 1], call('GET', key)
-    if value ~= token then
-      return extend(key, token, ttl, value)
-    end
-    local members, places, rest = key .. '\0m', key .. '\0s', call('PTTL', key)
-    if type(rest) == 'table' then
-      return rest
-    end
-    local expiry = after(math.max(ttl, rest))
-    drop(key)
-    for _, step in ipairs({
-      {'ZADD', members, expiry, token}, {'ZADD', places, 0, token}, {'PEXPIREAT', members, expiry}, {'PEXPIREAT', places, expiry},
-      {'SET', key, SHARED, 'PXAT', expiry},
-    }) do
-      local done = call(unpack(step))
-      if type(done) == 'table' and done.err then
-        drop(key)
-        return done
-      end
-    end
-    notifyWaiters(key)
-    return 1
   end
 
   -- exchange extends a token that holds the key alone. If the old token holds the key, it is
@@ -538,35 +362,6 @@ local function rareOperations(state)
     return 1 + waited
   end
 
-  -- holders shows up to a number of holders, in the order of their places and tokens, after the given
-  -- token; of a lock that nobody holds, whose turn it is. Expired members that were not pruned yet are shown
-  -- with 0, because the next page begins after the last one.
-  local function holders(key, most, token)
-    local value = call('GET', key)
-    if type(value) == 'table' then
-      return value
-    elseif value and not isKind(value) then
-      return {shown(value), call('PTTL', key)}
-    elseif not value or not lastExpiry(key) then
-      local waiter, ms = waiters().turnLeft(key)
-      return waiter and {TURN, ms, waiters().tokenOf(waiter), ms} or {}
-    end
-    prune(key)
-    local reply, all = {value, call('PTTL', key)}, nil
-    if value == SHARED then
-      all = call('ZRANGE', key .. '\0s', token == '' and '-' or '(' .. token, '+', 'BYLEX', 'LIMIT', 0, most)
-    else
-      all = call('ZRANGE', key .. '\0s', '(' .. placeOf(token, value), '+inf', 'BYSCORE', 'LIMIT', 0, most)
-    end
-    for i, one in ipairs(all) do
-      local score = call('ZSCORE', key .. '\0m', one)
-      reply[2 * i + 1], reply[2 * i + 2] = shown(one), type(score) == 'string' and left(score) or 0
-    end
-    return reply
-  end
-
-  local function who(key, arg) return holders(key, FEW, args[arg]) end
-
   local function raiseCounter(key, arg, record)
     return tooFar(record, tonumber(fenceOf(record))) or raiseIfHeld(key, args[arg], record)
   end
@@ -587,8 +382,8 @@ local function rareOperations(state)
     local token, ttl, kind = args[arg], args[arg + 1], args[arg + 2]
     local refused = late or tooFar(record, tonumber(fenceOf(record)))
     if not refused and not isForced(token) then
-      local blocked, isFree = joinBlocker(key, token, kind)
-      blocked = blocked or addMember(key, token, kind, ttl, isFree)
+      local blocked, isFree = shared().joinBlocker(key, token, kind)
+      blocked = blocked or shared().addMember(key, token, kind, ttl, after(ttl), isFree)
       if blocked and blocked.err then
         refused = blocked
       end
@@ -596,59 +391,11 @@ local function rareOperations(state)
     return refused or raiseIfHeld(key, token, record)
   end
 
-  -- note notes that a token was forced away. It returns an error, or nil.
-  local function note(arg)
-    local set = call('SET', FORCED .. redis.sha1hex(args[arg]), '1', 'PX', args[arg + 1])
-    return set.err and set
-  end
-
-  local function noteForced(key, arg)
-    local err = note(arg)
-    if err then
-      return err
-    end
-    local value = call('GET', key)
-    if value == args[arg] then
-      return 1
-    end
-    local score = isKind(value) and call('ZSCORE', key .. '\0m', args[arg])
-    return fault(value) or fault(score) or type(score) == 'string' and tonumber(score) > now and 1 or 0
-  end
-
-  local function force(key, arg)
-    local token = args[arg]
-    local err = note(arg)
-    if err then
-      return err
-    end
-    local value = call('GET', key)
-    if value ~= token then
-      return value and leave(key, token, value) or 0
-    end
-    return delete(key) or 1
-  end
-
   local function reenter(key, arg) return waiters().enter(key, args[arg], args[arg + 1]) end
 
   local function endWait(key, arg)
     waiters().leave(key, args[arg])
     return 1
-  end
-
-  local function readCounters() return call('HGETALL', keys[1]) end
-
-  local function scan(_, arg)
-    return call('SCAN', args[arg], 'MATCH', args[arg + 1], 'COUNT', args[arg + 2])
-  end
-
-  local function describe(key)
-    local reply = holders(key, FEWER + 1, '')
-    if reply.err then
-      return reply
-    elseif #reply > 2 + 2 * FEWER then
-      reply = {reply[1], reply[2]}
-    end
-    return {reply, waiters().list(key)}
   end
 
   -- How many arguments each operation has, and which of them have a record.
@@ -667,16 +414,24 @@ local function rareOperations(state)
     end
   end
 
+  local operations = {
+    u = exchange, v = confirm, f = raiseCounter, p = repair, q = repairShared, k = reenter, d = endWait,
+  }
+
+  -- operation returns the function of an operation that ballot.lua does not have.
+  local function operation(letter)
+    local one = operations[letter] or shared().operations[letter]
+    if not one then
+      admin = admin or adminOperations(lib)
+      one = admin.operations[letter]
+    end
+    return one
+  end
+
   return {
     acquire = acquire, acquireAll = acquireAll, handOverBlocker = handOverBlocker, fence = fence,
-    extend = extend, leave = leave, callNext = callNext,
-    enter = function(key, entry, ticket) return waiters().enter(key, entry, ticket) end,
-    taken = function(key, entry) waiters().taken(key, entry) end,
-    operations = {
-      g = downgrade, u = exchange, v = confirm, w = who, f = raiseCounter, p = repair, q = repairShared,
-      z = noteForced, x = force,
-      k = reenter, d = endWait, c = readCounters, y = scan, o = describe,
-    },
-    arguments = arguments, counted = counted, withdrawVotes = withdrawVotes,
+    extend = function(...) return shared().extend(...) end, leave = function(...) return shared().leave(...) end, callNext = callNext,
+    enter = function(...) return waiters().enter(...) end, taken = function(...) waiters().taken(...) end,
+    operation = operation, arguments = arguments, counted = counted, withdrawVotes = withdrawVotes,
   }
 end
