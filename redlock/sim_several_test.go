@@ -273,7 +273,7 @@ func TestHostThatKeepsANameDies(t *testing.T) {
 // Tests of waiters find these mistakes.
 func TestMistakesOfWaitersAreFound(t *testing.T) {
 	if raceEnabled {
-		t.Skip("it builds the tests again: go test ./redlock -run TestMistakesOfWaitersAreFound")
+		t.Skip("takes minutes with the race detector: go test ./redlock -run TestMistakesOfWaitersAreFound")
 	}
 	binary := planted.Build(t, mistakes)
 	for mistake, test := range map[string]string{
