@@ -3,8 +3,8 @@
 # apt-get. It neither stops nor uses anything that runs on the machine: the tests start
 # their own redis-servers, on sockets in temporary directories.
 #
-#   packaging/test.sh          all tests, in about 12 minutes on 2 cores
-#   packaging/test.sh -quick   what finds most mistakes, in about 2 minutes: see quick
+#   packaging/test.sh          all tests, in 12 to 16 minutes on 2 cores
+#   packaging/test.sh -quick   what finds most mistakes, in about 3 minutes: see quick
 #   packaging/test.sh -long    with more rounds, everything with the race detector, all planted
 #                              mistakes and models, and a minute for each fuzz target: 3 hours
 #   packaging/test.sh -fuzz    only the fuzz targets: ten minutes and one line each
