@@ -63,7 +63,7 @@ func phpProject(t *testing.T) string {
 		return dir
 	}
 	writeFile(t, filepath.Join(dir, "composer.json"), `{"require": {"redlockd/redlockd": "*"},
-		"repositories": [{"type": "artifact", "url": "`+filepath.Dir(archive)+`"}, {"packagist.org": false}]}`)
+		"repositories": [{"type": "artifact", "url": "`+filepath.Dir(archive)+`"}, {"packagist": false}]}`)
 	install := exec.Command("composer", "install", "--no-interaction", "--no-cache")
 	install.Dir = dir
 	install.Env = append(os.Environ(), "HOME="+dir, "COMPOSER_ALLOW_SUPERUSER=1", "COMPOSER_DISABLE_NETWORK=1")
