@@ -73,10 +73,7 @@ func TestGoAdapters(t *testing.T) {
 	_, h, _ := five(t)
 	tests := goCommand("test", "-count=1", "-timeout=3m", ".")
 	tests.Dir = module
-	tests.Env = append(tests.Env, "REDLOCK_SOCKET="+h.socket)
-	if output, err := combined(tests); err != nil {
-		t.Errorf("%v\n%s", err, output)
-	}
+	passes(t, tests, "REDLOCK_SOCKET="+h.socket)
 }
 
 // The adapters for Node, with stand-ins for the frameworks.
@@ -90,10 +87,7 @@ func TestNodeAdapters(t *testing.T) {
 	_, h, _ := five(t)
 	tests := exec.Command("node", "--test", "adapters.mjs")
 	tests.Dir = project
-	tests.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket)
-	if output, err := combined(tests); err != nil {
-		t.Errorf("%v\n%s", err, output)
-	}
+	passes(t, tests, "REDLOCK_SOCKET="+h.socket)
 }
 
 // The adapters for Java, with stand-ins for the frameworks.
@@ -170,11 +164,8 @@ func TestPythonAdapters(t *testing.T) {
 		t.Skipf("python3 is needed: apt-get install python3: %v", err)
 	}
 	h, _, _ := dev(t)
-	tests := exec.Command(debianPython, "-W", "error", "testdata/adapters.py", adapterDir)
-	tests.Env = append(os.Environ(), pythonPath(t), "REDLOCK_SOCKET="+h.socket, "PYTHONDONTWRITEBYTECODE=1")
-	if output, err := combined(tests); err != nil {
-		t.Errorf("%v\n%s", err, output)
-	}
+	passes(t, exec.Command(debianPython, "-W", "error", "testdata/adapters.py", adapterDir),
+		pythonPath(t), "REDLOCK_SOCKET="+h.socket, "PYTHONDONTWRITEBYTECODE=1")
 }
 
 // adapter returns the path of an example.

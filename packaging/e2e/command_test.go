@@ -34,6 +34,15 @@ func printed(cmd *exec.Cmd) ([]byte, error) {
 	return stdout.Bytes(), err
 }
 
+// passes runs a program of tests with more in its environment. It reports what the program printed if that fails.
+func passes(t *testing.T, cmd *exec.Cmd, env ...string) {
+	t.Helper()
+	cmd.Env = append(cmd.Environ(), env...)
+	if output, err := combined(cmd); err != nil {
+		t.Errorf("%s: %v\n%s", cmd, err, output)
+	}
+}
+
 // finish runs a command until it ends. When tooLong receives, finish kills the command and its
 // children, and returns an error. Children that outlive the command keep its output open for at
 // most patience.

@@ -39,11 +39,8 @@ func TestPHPPackage(t *testing.T) {
 
 func testPHP(t *testing.T, h *host, project, file string, env ...string) {
 	t.Helper()
-	tests := exec.Command("php", filepath.Join(phpClient, "tests", file))
-	tests.Env = append(os.Environ(), append(env, "REDLOCK_SOCKET="+h.socket, "REDLOCKD_AUTOLOAD="+filepath.Join(project, "vendor", "autoload.php"))...)
-	if output, err := combined(tests); err != nil {
-		t.Errorf("%v\n%s", err, output)
-	}
+	passes(t, exec.Command("php", filepath.Join(phpClient, "tests", file)),
+		append(env, "REDLOCK_SOCKET="+h.socket, "REDLOCKD_AUTOLOAD="+filepath.Join(project, "vendor", "autoload.php"))...)
 }
 
 func needPHP(t *testing.T) {

@@ -28,11 +28,8 @@ func TestPythonPackage(t *testing.T) {
 		t.Fatalf("no tests: %v", err)
 	}
 	for _, file := range files {
-		tests := exec.Command(debianPython, "-B", "-W", "error", file, "-v")
-		tests.Env = append(os.Environ(), "PYTHONPATH="+installed, "REDLOCK_SOCKET="+h.socket, "REDLOCKD_ROUNDS="+strconv.Itoa(rounds(500, 10_000)))
-		if output, err := combined(tests); err != nil {
-			t.Errorf("%s: %v\n%s", filepath.Base(file), err, output)
-		}
+		passes(t, exec.Command(debianPython, "-B", "-W", "error", file, "-v"),
+			"PYTHONPATH="+installed, "REDLOCK_SOCKET="+h.socket, "REDLOCKD_ROUNDS="+strconv.Itoa(rounds(500, 10_000)))
 	}
 }
 
@@ -89,8 +86,6 @@ func TestPythonTypes(t *testing.T) {
 	for _, version := range []string{"3.9", "3.11"}[:rounds(1, 2)] {
 		check := exec.Command("mypy", "--strict", "--python-version", version, "--cache-dir", t.TempDir(), "redlockd", "tests")
 		check.Dir = "../../client/python"
-		if output, err := combined(check); err != nil {
-			t.Errorf("mypy for Python %s: %v\n%s", version, err, output)
-		}
+		passes(t, check)
 	}
 }
