@@ -3,9 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -139,15 +137,11 @@ const lateTries = 3 * time.Second
 // the same locks as the other clients. It counts the requests that were refused while its list was not in use.
 func (f *injector) wakeLateHost(number int) (refused int, err error) {
 	w, c := f.world, &f.world.change
-	d := &daemon{world: w, number: number, nodes: w.daemons[number].list(), dir: filepath.Join(w.dir, "late"+strconv.Itoa(number))}
-	if err := d.prepare(); err != nil {
+	d, end, err := w.startBeside("late", number, w.daemons[number].list())
+	if err != nil {
 		return 0, err
 	}
-	defer d.unmount()
-	defer d.kill()
-	if err := d.start(); err != nil {
-		return 0, err
-	}
+	defer end()
 	client := lateHosts + int(f.random.Int64N(1<<20))*w.options.clients + number
 	tries := &worker{out: &output{writer: hearer{w, client}}, random: f.random, open: func() (locker, error) { return dialSession(d.socket()) },
 		names: w.options.names, host: number, hosts: w.options.daemons}

@@ -142,6 +142,23 @@ func (d *daemon) waitReady() error {
 	}
 }
 
+// startBeside starts another daemon with these nodes beside the one with that number. end ends it.
+func (w *world) startBeside(name string, number int, nodes []*node) (d *daemon, end func(), err error) {
+	d = &daemon{world: w, number: number, nodes: nodes, dir: filepath.Join(w.dir, name+strconv.Itoa(number))}
+	if err := d.prepare(); err != nil {
+		return nil, nil, err
+	}
+	end = func() {
+		d.kill()
+		d.unmount()
+	}
+	if err := d.start(); err != nil {
+		end()
+		return nil, nil, err
+	}
+	return d, end, nil
+}
+
 // ask sends one request over a connection of its own.
 func (d *daemon) ask(request string) (string, error) {
 	s, err := dialSession(d.socket())

@@ -297,15 +297,11 @@ func (f *injector) forceLock(number int) (int, error) {
 // those of the others, so it must get no lock, not even one that nobody wants. It counts the refusals.
 func (f *injector) startStranger(number int) (int, error) {
 	w := f.world
-	d := &daemon{world: w, number: number, nodes: w.nodes[:len(w.nodes)-2], dir: filepath.Join(w.dir, "stranger"+strconv.Itoa(number))}
-	if err := d.prepare(); err != nil {
+	d, end, err := w.startBeside("stranger", number, w.nodes[:len(w.nodes)-2])
+	if err != nil {
 		return 0, err
 	}
-	defer d.unmount()
-	defer d.kill()
-	if err := d.start(); err != nil {
-		return 0, err
-	}
+	defer end()
 	refused := 0
 	for range 10 {
 		f.wait(shortest)
