@@ -3,9 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -408,17 +406,7 @@ func searchBack(t *testing.T, l lists, seed uint64) (problems, trace []string) {
 // TestSearchChangesBack looks for a schedule of faults in which a change, the change back and the change again break a
 // promise.
 func TestSearchChangesBack(t *testing.T) {
-	names := slices.Sorted(maps.Keys(changes))
-	for seed := range uint64(max(budget()/50, 8)) {
-		what := names[seed%uint64(len(names))]
-		problems, trace := searchBack(t, changes[what], seed)
-		for _, problem := range problems {
-			t.Errorf("%s, seed %d: %s", what, seed, problem)
-		}
-		if t.Failed() {
-			t.Fatalf("%s, seed %d:\n%s", what, seed, strings.Join(trace, "\n"))
-		}
-	}
+	searchChanges(t, budget()/50, searchBack)
 }
 
 // A node with a number that the others have not reached, or with one that is no number, is refused, with the reason and

@@ -428,11 +428,15 @@ func (s *rolledHost) tries(ctx context.Context, what string, do func(*redlock.Qu
 }
 
 // TestSearchChanges looks for a schedule of faults in which a change of the nodes breaks a promise.
-func TestSearchChanges(t *testing.T) {
+func TestSearchChanges(t *testing.T) { searchChanges(t, budget()/10, searchChange) }
+
+// searchChanges searches all changes in turn, with as many seeds as said, and at least eight.
+func searchChanges(t *testing.T, seeds int, search func(*testing.T, lists, uint64) (problems, trace []string)) {
+	t.Helper()
 	names := slices.Sorted(maps.Keys(changes))
-	for seed := range uint64(max(budget()/10, 8)) {
+	for seed := range uint64(max(seeds, 8)) {
 		what := names[seed%uint64(len(names))]
-		problems, trace := searchChange(t, changes[what], seed)
+		problems, trace := search(t, changes[what], seed)
 		for _, problem := range problems {
 			t.Errorf("%s, seed %d: %s", what, seed, problem)
 		}
