@@ -164,19 +164,17 @@ func (w *Waiter) notePosition(node, position int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.positionLocked()
-	defer func() {
-		if now := w.positionLocked(); now != 0 && (now < before || before == 0) {
-			w.wake()
-		}
-	}()
 	w.unanswered[node]--
 	if position > 0 {
 		w.positions[node] = position
-		return
+	} else {
+		delete(w.positions, node)
+		if w.unanswered[node] == 0 { // otherwise a later call may have entered it again
+			w.Placed.remove(node)
+		}
 	}
-	delete(w.positions, node)
-	if w.unanswered[node] == 0 { // otherwise a later call may have entered it again
-		w.Placed.remove(node)
+	if now := w.positionLocked(); now != 0 && (now < before || before == 0) {
+		w.wake()
 	}
 }
 
