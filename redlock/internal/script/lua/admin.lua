@@ -5,9 +5,7 @@ local function adminOperations(lib)
   local isKind, shown, left, fault = lib.isKind, lib.shown, lib.left, lib.fault
   local waiters, shared = lib.waiters, lib.shared
 
-  local SHARED, TURN = 'redlockd:shared', 'redlockd:turn'
-  -- As in rare.lua.
-  local FORCED = 'redlockd:forced:'
+  local SHARED, TURN, FORCED = lib.SHARED, lib.TURN, lib.FORCED
   -- How many holders of a shared lock WHO shows. Many clients may ask at once, and the
   -- daemon reads all of their replies at once.
   local FEW = 100

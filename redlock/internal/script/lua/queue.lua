@@ -24,7 +24,7 @@ local function queueOperations(state, lib)
   local call, find, match, sub = redis.pcall, string.find, string.match, string.sub
   local now = lib.micros -- TIME
   local HOST = 'redlockd:host:'
-  local EXCLUSIVE, SHARED = '-', 'redlockd:shared'
+  local EXCLUSIVE, SHARED = lib.EXCLUSIVE, lib.SHARED
 
   -- How long a host counts as alive after it entered, or after its last look at this node.
   local HOST_TTL = 3500

@@ -50,7 +50,10 @@ local function rareOperations(state)
   local function isForced(token) return call('EXISTS', FORCED .. redis.sha1hex(token)) == 1 end
 
   -- What the other files need of this one.
-  local lib = {now = now, micros = t[1] * 1000000 + t[2], isKind = isKind, shown = shown, left = left, after = after, fault = fault, isForced = isForced}
+  local lib = {
+    SHARED = SHARED, EXCLUSIVE = EXCLUSIVE, TURN = TURN, FORCED = FORCED,
+    now = now, micros = t[1] * 1000000 + t[2], isKind = isKind, shown = shown, left = left, after = after, fault = fault, isForced = isForced,
+  }
 
   local shares, queue, admin -- the functions of share.lua, queue.lua and admin.lua, once they are needed
 

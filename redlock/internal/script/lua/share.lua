@@ -12,7 +12,7 @@ local function shareOperations(lib)
   local call, args, now = redis.pcall, ARGV, lib.now
   local isKind, shown, left, after, fault = lib.isKind, lib.shown, lib.left, lib.after, lib.fault
 
-  local SHARED = 'redlockd:shared'
+  local SHARED = lib.SHARED
   -- How many expired members of a shared lock an operation removes. (A number in a command costs as much as
   -- a short command: Redis formats it.)
   local CUT = '32'
