@@ -142,7 +142,7 @@ func (f *injector) wakeLateHost(number int) (refused int, err error) {
 		return 0, err
 	}
 	defer end()
-	client := lateHosts + int(f.random.Int64N(1<<20))*w.options.clients + number
+	client := lateHosts + f.random.IntN(lateHosts)
 	tries := &worker{out: &output{writer: hearer{w, client}}, random: f.random, open: func() (locker, error) { return dialSession(d.socket()) },
 		names: w.options.names, host: number, hosts: w.options.daemons}
 	var before, done int

@@ -252,6 +252,9 @@ func (w *world) heldThrough(d *daemon) (held int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for client, open := range w.history.open {
+		if client >= lateHosts { // of another daemon
+			continue
+		}
 		number := client % w.options.clients
 		if number%w.options.daemons == d.number && !w.clients[number].isRival() {
 			held += open
