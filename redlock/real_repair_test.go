@@ -18,8 +18,8 @@ import (
 // lease is the only one.
 func TestRealExpiredLeaseStaysLost(t *testing.T) {
 	s := newSite(t, 5)
-	h, other := s.newHost(), s.newHost(maxTTL(steady))
-	l := h.take(redlock.Request{Name: "x", TTL: quarantine, Keep: true})
+	h, other := s.newHost(maxTTL(steady)), s.newHost(maxTTL(steady))
+	l := h.take(redlock.Request{Name: "x", TTL: steady, Keep: true})
 	token := h.tokenOn(s.server("c"), "x")
 	standing := s.all[2:]
 	var setsSinceStopped []func() []string
